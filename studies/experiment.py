@@ -301,17 +301,16 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8
 LINES = ("-", "--", ":", "-.")
 
 
-def legend(figure: Any, axes: Iterable[Any], columns: int) -> None:
-    """Draw one legend below all panels, with each label once."""
+def legend(figure: Any, axes: Iterable[Any]) -> None:
+    """Draw one legend below all panels, with each label once, and make room for it."""
     handles = {text: h for axis in axes for h, text in zip(*axis.get_legend_handles_labels(), strict=True)}
-    if handles:
-        figure.legend(
-            handles.values(),
-            handles.keys(),
-            loc="outside lower center",
-            ncols=min(columns, len(handles)),
-            frameon=False,
-        )
+    if not handles:
+        return
+    width, height = figure.get_size_inches()
+    columns = max(1, min(5, len(handles), int(width / (0.55 + 0.075 * max(map(len, handles))))))
+    figure.set_size_inches(width, height + 0.2 * math.ceil(len(handles) / columns))
+    place = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 9}
+    figure.legend(handles.values(), handles.keys(), **place)
 
 
 # -- experiments -----------------------------------------------------------------------------------
@@ -339,6 +338,7 @@ class Part:
     champion : the row whose lead over each other is counted over the problems; "": none
     scaled_at : place at which the baseline's deviation is taken; None: at each place its own
     drawn : metric that is drawn; "": no picture
+    axis : what the places of a curve are; "": iterations after a `first` place of 0, else evaluations
     how : what is drawn of it: differences to the baseline, or means, on a linear or a logarithmic axis
     fixed : whether there are no more seeds than these
     files : label of the files of its runs, which parts can share; "": the title
@@ -365,6 +365,7 @@ class Part:
     scaled_at: int | None = None
     joint: bool = False
     drawn: str = ""
+    axis: str = ""
     how: str = "gain"
     fixed: bool = False
     files: str = ""
@@ -719,9 +720,9 @@ def draw(part: Part, lines: Sequence[Line], path: Path) -> Path:
             axis.set_yscale("log")
         if part.against:
             axis.set_xscale("log")
-            axis.set_xlabel(part.against)
         else:
             axis.margins(x=0)
+        axis.set_xlabel(part.against or part.axis or ("evaluations" if part.first else "iterations"))
     axes[0].set_ylabel(f"{part.drawn} minus {part.baseline}" if gains else part.drawn)
-    legend(figure, axes, 5)
+    legend(figure, axes)
     return save_figure(figure, path, 120)

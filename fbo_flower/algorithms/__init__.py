@@ -14,7 +14,7 @@ from fbo_flower.algorithms.messages import ArraySpec, Content, Replies, Schema, 
 from fbo_flower.algorithms.options import TrialsPerRound, check_choice, check_secure_sums, checked
 from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, Payload, Phase, Report, Task, Trials
+from fbo_flower.algorithms.records import AgentState, Phase, Report, Task, Trials
 from fbo_flower.algorithms.registry import Algorithms, built_in_class, find, register
 from fbo_flower.algorithms.requests import Evaluation
 from fbo_flower.errors import did_you_mean
@@ -67,7 +67,7 @@ def make_algorithm(name: str, options: Mapping[str, object]) -> Algorithm[Any]:
 __all__ = [
     "ALGORITHMS", "DPFTS", "FNUCB", "FTS", "HCT", "PFPNE", "RFMS", "RGPE", "TAF", "AgentState",
     "Algorithm", "AlgorithmRecord", "ArraySpec", "CoKG", "Content", "Evaluation", "ExpectedImprovement",
-    "Fed1UCB", "FedEI", "FedPNE", "Independent", "LocalPNE", "Meaning", "Payload", "Phase", "PlotStyle",
+    "Fed1UCB", "FedEI", "FedPNE", "Independent", "LocalPNE", "Meaning", "Phase", "PlotStyle",
     "Progress", "RandomSearch", "Replies", "Report", "Schema", "Task", "ThompsonSampling", "Trials",
     "TrialsPerRound", "check_choice", "check_flag", "check_integer", "check_number", "check_secure_sums",
     "checked", "make_algorithm", "real", "register", "summable", "uniform_point", "whole",

@@ -13,18 +13,14 @@ from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 
-from fbo_flower.algorithms.messages import AXES, Content, Spec, arrays_of, length_of, value_of
-from fbo_flower.algorithms.records import AgentState, Payload, Task, Trials
+from fbo_flower.algorithms.messages import AXES, Content, Reporting, Spec, arrays_of, length_of, value_of
+from fbo_flower.algorithms.options import Configurable
+from fbo_flower.algorithms.records import AgentState, Task, Trials
 from fbo_flower.errors import ConfigError, HookError, kind_of
-
-if TYPE_CHECKING:
-    from fbo_flower.algorithms.protocol import Algorithm
-
-T = TypeVar("T")
 
 DATACLASS = "@dataclass(frozen=True, kw_only=True)"
 _LIKE = 0.85  # how alike two names are of which one is probably meant to be the other
@@ -126,7 +122,7 @@ def _text(annotation: Any) -> str:
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", repr(annotation))
 
 
-def check_options(algorithm: Algorithm[Any]) -> None:
+def check_options(algorithm: Configurable) -> None:
     """Raise ConfigError if an option is another value after its way through JSON, as agents get it."""
     for option in fields(algorithm):
         value = getattr(algorithm, option.name)
@@ -193,9 +189,9 @@ def _spec_problems(kind: type[Any], name: str, spec: Spec) -> Iterator[str]:
 # -- what hooks return ---------------------------------------------------------------------------------
 
 
-def check_query(algorithm: Algorithm[Any], query: object, dimension: int) -> None:
+def check_query(algorithm: str, query: object, dimension: int) -> None:
     """Raise HookError unless an agent's session asks for points of the unit cube."""
-    where = f"{algorithm.name}: propose"
+    where = f"{algorithm}: propose"
     if not isinstance(query, Trials):
         raise HookError(f"{where}: expected Trials, got {kind_of(query)}; return Trials(points)")
     points, expected = query.points, f"{where}: expected points (q, {dimension}) of float64 between 0 and 1"
@@ -211,36 +207,38 @@ def check_query(algorithm: Algorithm[Any], query: object, dimension: int) -> Non
         raise HookError(f"{where}: expected pulls ({len(points)},) from 1 on, got {query.pulls}")
 
 
-def check_begun(algorithm: Algorithm[Any], task: Task, trial: int) -> None:
+def check_begun(algorithm: str, task: Task, trial: int) -> None:
     """Raise HookError if a task's first proposal, for `trial`, is None."""
-    if trial == task.trial < task.end and not algorithm.roles:
+    if trial == task.trial < task.end:
         raise HookError(
-            f"{algorithm.name}: propose: expected Trials for trial {trial}, got None; return Trials(points)"
+            f"{algorithm}: propose: expected Trials for trial {trial}, got None; return Trials(points)"
         )
 
 
-def check_learnt(algorithm: Algorithm[Any], agent_state: object, before: int) -> None:
+def check_learnt(algorithm: str, agent_state: object, before: int) -> None:
     """Raise HookError unless the agent's state has outcomes of trial `before` and perhaps later ones."""
     if not isinstance(agent_state, AgentState) or agent_state.next_trial <= before:
         got = f"trial {before} again" if isinstance(agent_state, AgentState) else kind_of(agent_state)
         raise HookError(
-            f"{algorithm.name}: learn: expected the agent's state with the outcome, got {got}; return "
+            f"{algorithm}: learn: expected the agent's state with the outcome, got {got}; return "
             "agent_state.learn(outcome).write(...)"
         )
 
 
-def check_answer(algorithm: Algorithm[Any], agent_state: object, payload: object) -> None:
+def check_answer(algorithm: Reporting, agent_state: object, content: object) -> None:
     """Raise HookError unless a session's state can be stored, and what `summarise` returned can be sent."""
     if not isinstance(agent_state, AgentState):
         raise HookError(
             f"{algorithm.name}: session: expected an AgentState, got {kind_of(agent_state)}; "
             "return agent_state"
         )
-    if not isinstance(payload, Payload):
+    kind = algorithm.report_content
+    if not isinstance(content, Content) or not issubclass(kind, type(content)):
         raise HookError(
-            f"{algorithm.name}: summarise: expected a Payload, got {kind_of(payload)}; return content.payload"
+            f"{algorithm.name}: summarise: expected a {kind.__name__}, its report_content, got "
+            f"{kind_of(content)}; return {kind.__name__}(...)"
         )
-    for hook, arrays in (("write", agent_state.arrays), ("summarise", payload.arrays)):
+    for hook, arrays in (("write", agent_state.arrays), ("summarise", content.arrays)):
         for name, array in arrays.items():
             if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
                 got = array.dtype if isinstance(array, np.ndarray) else kind_of(array)
@@ -248,7 +246,7 @@ def check_answer(algorithm: Algorithm[Any], agent_state: object, payload: object
                     f"{algorithm.name}: {hook}: expected an array of numbers as {name}, got {got}; give "
                     "np.array(..., dtype=np.float64)"
                 )
-    for name, value in payload.values.items():
+    for name, value in content.values.items():
         if type(value) not in (bool, int, float, str):
             raise HookError(
                 f"{algorithm.name}: summarise: expected bool, int, float or str as {name}, got "

@@ -15,21 +15,21 @@ function of algorithm and space; "len(cells)", the length of the task's array `c
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, Self, get_type_hints
 
 import numpy as np
 
-from fbo_flower.algorithms.options import canonical_json
+from fbo_flower.algorithms.options import Configurable, canonical_json, check_secure_sums, checked
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
     IntArray,
-    Payload,
     Phase,
     Report,
     Scalar,
@@ -39,9 +39,6 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.errors import WireError
 from fbo_flower.space.space import SearchSpace
-
-if TYPE_CHECKING:
-    from fbo_flower.algorithms.protocol import Algorithm
 
 
 @dataclass(frozen=True)
@@ -239,7 +236,7 @@ class Content:
         return {**task.arrays, "values": values}
 
     @classmethod
-    def of(cls, message: Task | Report | Payload) -> Self:
+    def of(cls, message: Task | Report) -> Self:
         """Return the content of a message that has passed its schema; what a secure sum adds is left out."""
         own = cls.__dataclass_fields__
         found = {name: array for name, array in message.arrays.items() if name in own}
@@ -270,27 +267,52 @@ class Content:
         rows = {name: np.array(floats(task.arrays[name])[row]) for row in found for name in names}
         return replace(cls.of(task), **{STEPS: None, **dict.fromkeys(names), **rows})
 
-    @property
-    def arrays(self) -> dict[str, AnyArray]:
+    @cached_property
+    def arrays(self) -> Mapping[str, AnyArray]:
         """The arrays that travel, by name."""
-        found = {name: getattr(self, name) for name in arrays_of(type(self))}
-        return {name: array for name, array in found.items() if array is not None}
+        found = {}
+        for name in arrays_of(type(self)):
+            if (array := getattr(self, name)) is not None:
+                found[name] = array
+        return found
 
-    @property
-    def values(self) -> dict[str, Scalar]:
+    @cached_property
+    def values(self) -> Mapping[str, Scalar]:
         """The scalars that travel, by name."""
-        known = arrays_of(type(self))
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in known}
-        return {name: own[name] for name in sorted(own) if own[name] != getattr(type(self), name)}
+        kind, found = type(self), {}
+        arrays_of(kind)
+        for name in _SCALARS[kind]:
+            if (value := getattr(self, name)) != getattr(kind, name):
+                found[name] = value
+        return found
 
     def task(self, phase: Phase, server_round: int, trial: int, num_trials: int) -> Task:
         """Return a task with this content."""
         return Task(phase, server_round, trial, num_trials, self.arrays, self.values)
 
+
+@dataclass(frozen=True, kw_only=True)
+class Reporting(Configurable):
+    """What has tasks and reports with a content; the base of `Algorithm`."""
+
+    task_content: ClassVar[type[Content]] = Content
+    report_content: ClassVar[type[Content]] = Content
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Give the option `secure_sums` to a class whose reports have summable arrays, unless it has one."""
+        super().__init_subclass__(**more)
+        try:
+            sums = bool(summable_of(cls.report_content))
+        except (TypeError, NameError):  # `definition.check_definition` says what is wrong
+            return
+        if sums and isinstance(inspect.getattr_static(cls, "secure_sums"), property):
+            cls.__annotations__ = {**inspect.get_annotations(cls), "secure_sums": "int"}
+            setattr(cls, "secure_sums", checked(0, check_secure_sums))  # noqa: B010  # a property here
+
     @property
-    def payload(self) -> Payload:
-        """The content as an agent's answer."""
-        return Payload(self.arrays, self.values)
+    def secure_sums(self) -> int:
+        """The smallest number of agents in a secure sum; 0 for no secure sums."""
+        return 0
 
 
 class Replies(Mapping[str, Report]):
@@ -385,7 +407,7 @@ def has_step(task: Task, trial: int, trials_per_round: int) -> bool:
 
 
 _ARRAYS: dict[type[Content], Mapping[str, Spec]] = {}
-_SCALARS: dict[type[Content], Mapping[str, type]] = {}
+_SCALARS: dict[type[Content], Mapping[str, type]] = {}  # in the order of their names
 
 
 def arrays_of(content: type[Content]) -> Mapping[str, Spec]:
@@ -393,12 +415,13 @@ def arrays_of(content: type[Content]) -> Mapping[str, Spec]:
     if content not in _ARRAYS:
         hints = get_type_hints(content, include_extras=True)
         specs = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
-        _SCALARS[content] = {f.name: hints[f.name] for f in fields(content) if specs[f.name] is None}
+        names = sorted(f.name for f in fields(content))
+        _SCALARS[content] = {name: hints[name] for name in names if specs[name] is None}
         _ARRAYS[content] = {name: spec for name, spec in specs.items() if isinstance(spec, Spec)}
     return _ARRAYS[content]
 
 
-def schema_of(content: type[Content], algorithm: Algorithm[Any], space: SearchSpace) -> Schema:
+def schema_of(content: type[Content], algorithm: Reporting, space: SearchSpace) -> Schema:
     """Return what a message with this content may hold, for the options of an algorithm."""
     at_once = getattr(algorithm, "trials_per_round", 1)
     arrays: dict[str, ArraySpec] = {}
@@ -419,12 +442,12 @@ def schema_of(content: type[Content], algorithm: Algorithm[Any], space: SearchSp
     return Schema(arrays, {name: kind for name, kind in _SCALARS[content].items() if name not in missing})
 
 
-def report_schema(algorithm: Algorithm[Any], space: SearchSpace) -> Schema:
+def report_schema(algorithm: Reporting, space: SearchSpace) -> Schema:
     """Return the arrays and values that a report may hold; those that a secure sum carries are not."""
     return schema_of(algorithm.report_content, algorithm, space)
 
 
-def uses_observations(algorithm: Algorithm[Any], space: SearchSpace, task: Task) -> bool:
+def uses_observations(algorithm: Reporting, space: SearchSpace, task: Task) -> bool:
     """Return whether the report of a task may depend on the agent's observations."""
     if not algorithm.report_content.is_asked_by(task):
         return False
@@ -432,13 +455,13 @@ def uses_observations(algorithm: Algorithm[Any], space: SearchSpace, task: Task)
     return bool(schema.arrays or schema.values or summands_of(algorithm, space, task))
 
 
-def _bound(spec: Spec, algorithm: Algorithm[Any], space: SearchSpace) -> float:
+def _bound(spec: Spec, algorithm: Reporting, space: SearchSpace) -> float:
     if callable(spec.bound):
         return spec.bound(algorithm, space)
     return float(getattr(algorithm, spec.bound) if isinstance(spec.bound, str) else spec.bound or 0.0)
 
 
-def _allows(algorithm: Algorithm[Any], spec: Spec) -> bool:
+def _allows(algorithm: Reporting, spec: Spec) -> bool:
     """Return whether a message may hold the array, outside a secure sum."""
     if spec.in_clear and algorithm.secure_sums:
         return False
@@ -452,7 +475,7 @@ def summable_of(content: type[Content]) -> dict[str, Spec]:
     return {name: spec for name, spec in arrays_of(content).items() if spec.bound is not None}
 
 
-def summands_of(algorithm: Algorithm[Any], space: SearchSpace, task: Task) -> dict[str, Summand]:
+def summands_of(algorithm: Reporting, space: SearchSpace, task: Task) -> dict[str, Summand]:
     """Return name -> shape and bound of the arrays that a task asks for in a secure sum, if it asks for one.
 
     If a report leaves such an array out, it counts as zeros.
@@ -466,7 +489,7 @@ def summands_of(algorithm: Algorithm[Any], space: SearchSpace, task: Task) -> di
     return found
 
 
-def reports_trials(algorithm: Algorithm[Any]) -> bool:
+def reports_trials(algorithm: Reporting) -> bool:
     """Return whether reports hold points and values; then only agents that disclose trials take part."""
     specs = arrays_of(algorithm.report_content).values()
     return any(spec.is_trials and _allows(algorithm, spec) for spec in specs)
@@ -482,9 +505,7 @@ def value_of(length: object) -> str:
     return length[6:-1] if isinstance(length, str) and length.startswith("value(") else ""
 
 
-def _length(
-    length: Length, algorithm: Algorithm[Any], space: SearchSpace, task: Task | None = None
-) -> int | None:
+def _length(length: Length, algorithm: Reporting, space: SearchSpace, task: Task | None = None) -> int | None:
     if array := length_of(length):
         return len(task.arrays.get(array, ())) if task is not None else None
     if scalar := value_of(length):

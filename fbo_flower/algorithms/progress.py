@@ -37,8 +37,10 @@ class Progress:
 
     def advance(self, reports: Mapping[str, Report]) -> Progress:
         """Return the progress with the trials of `reports` counted."""
-        ends = {agent: report.trial + report.num_trials for agent, report in reports.items()}
-        return Progress({**self.next_trial, **{a: max(end, self.of(a)) for a, end in ends.items()}})
+        trials = dict(self.next_trial)
+        for agent, report in reports.items():
+            trials[agent] = max(report.trial + report.num_trials, trials.get(agent, 0))
+        return Progress(trials)
 
 
 @dataclass(frozen=True)
@@ -136,13 +138,11 @@ class Independent(TrialsPerRound, Algorithm[Progress]):
     def ask(
         self, state: Progress, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[Progress, dict[str, Task]]:
-        if phase is not Phase.TRAIN:
-            return state, {}
-        trials = {agent: state.of(agent) for agent in present}
-        return state, {
-            agent: Task(phase, server_round, trial, self.trials_from(trial))
-            for agent, trial in trials.items()
-        }
+        tasks = {}
+        for agent in present if phase is Phase.TRAIN else ():
+            trial = state.of(agent)
+            tasks[agent] = Task(phase, server_round, trial, self.trials_from(trial))
+        return state, tasks
 
     def tell(self, state: Progress, phase: Phase, reports: Replies) -> Progress:
         return state.advance(reports)

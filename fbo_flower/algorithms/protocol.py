@@ -11,7 +11,6 @@ are methods with a default, so nobody asks an algorithm what it is.
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,20 +20,14 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 
 from fbo_flower.algorithms.definition import check_begun, check_definition, check_learnt
-from fbo_flower.algorithms.messages import Content, Replies, summable_of
-from fbo_flower.algorithms.options import (
-    Configurable,
-    answers_in_part,
-    check_secure_sums,
-    checked,
-)
+from fbo_flower.algorithms.messages import Content, Replies, Reporting
+from fbo_flower.algorithms.options import answers_in_part
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
     Best,
     Federation,
-    Payload,
     Phase,
     Report,
     ServerResults,
@@ -52,7 +45,7 @@ DEFAULT_TRIALS = 25  # evaluations of each agent, unless a number is given or th
 
 
 @dataclass(frozen=True, kw_only=True)
-class Algorithm(Configurable, ABC, Generic[State]):
+class Algorithm(Reporting, ABC, Generic[State]):
     """A federated optimiser. Subclasses are frozen dataclasses whose fields are their options.
 
     Attributes
@@ -70,25 +63,12 @@ class Algorithm(Configurable, ABC, Generic[State]):
     takes_outputs : whether its agents may have several objectives or limits, see `aims`
     """
 
-    task_content: ClassVar[type[Content]] = Content
-    report_content: ClassVar[type[Content]] = Content
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN,)
     budget_option: ClassVar[str] = ""
     roles: ClassVar[tuple[str, ...]] = ()
     barrier: ClassVar[str] = "its rounds need the answers of all agents together"
     needs_all_parameters: ClassVar[str] = "all agents evaluate points that are chosen for them together"
     takes_outputs: ClassVar[bool] = False
-
-    def __init_subclass__(cls, **more: Any) -> None:
-        """Give the option `secure_sums` to a class whose reports have summable arrays, unless it has one."""
-        super().__init_subclass__(**more)
-        try:
-            sums = bool(summable_of(cls.report_content))
-        except (TypeError, NameError):  # `check_definition` says what is wrong
-            return
-        if sums and isinstance(inspect.getattr_static(cls, "secure_sums"), property):
-            cls.__annotations__ = {**inspect.get_annotations(cls), "secure_sums": "int"}
-            setattr(cls, "secure_sums", checked(0, check_secure_sums))  # noqa: B010  # a property of the base
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Raise ConfigError if something that the class defines would be lost, see `definition`."""
@@ -105,11 +85,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
     @property
     def num_initial(self) -> int:
         """The number of trials in an agent's first batch, which no model has chosen."""
-        return 0
-
-    @property
-    def secure_sums(self) -> int:
-        """The smallest number of agents in a secure sum; 0 for no secure sums."""
         return 0
 
     def for_outputs(self, names: tuple[str, ...]) -> Self:
@@ -227,31 +202,32 @@ class Algorithm(Configurable, ABC, Generic[State]):
         while (trial := agent_state.next_trial) < task.end or self.roles:
             query = self.propose(task, agent_state, partial(draws, "propose", trial))
             if query is None:
-                check_begun(self, task, trial)
+                if not self.roles:
+                    check_begun(self.name, task, trial)
                 break
             outcome = evaluate(query)
             rng = partial(draws, "learn", trial)
             agent_state = self.learn(task, agent_state, outcome, rng)
             if not self.roles:
-                check_learnt(self, agent_state, trial)
+                check_learnt(self.name, agent_state, trial)
         return agent_state
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        """Return the arrays and values that the agent sends in its report; nothing else leaves it.
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
+        """Return what the agent sends in its report, a `report_content`; nothing else leaves it.
 
-        In the EVALUATE half-round Flower carries only scalars, so `arrays` must be empty there.
+        In the EVALUATE half-round Flower carries only scalars, so there it must have no arrays.
         """
-        return Payload()
+        return Content()
 
-    def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
-        """Return what the agent sends instead of `payload`, which `summarise` returned, e.g. with noise.
+    def protect(self, task: Task, agent_state: AgentState, content: Any, uniform: Uniform) -> Any:
+        """Return what the agent sends instead of `content`, which `summarise` returned, e.g. with noise.
 
         Parameters
         ----------
         uniform : source of all noise: `uniform(n)` returns a uniform integer in `[0, n)`. On devices it is
             the operating system's generator, which nobody can seed or repeat
         """
-        return payload
+        return content
 
     def message_noise(self) -> float:
         """Return the noise multiplier of an agent's own noise on a message; 0 if agents add none."""
@@ -279,7 +255,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
         values = agent_state.usable_values(own=own)
         if len(agent_state.aims.objectives) > 1 or not np.isfinite(values).any():
             return None
-        row = int(np.nanargmax(values))
+        row = int(np.argmax(np.fmax(values, -np.inf)))  # a NaN is never the largest
         return Best(agent_state.history.points[row], float(values[row]))
 
     def check_report(self, task: Task, report: Report) -> None:

@@ -11,7 +11,7 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
@@ -105,27 +105,14 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Payload:
-    """The arrays and values that an agent sends after a task.
-
-    Parameters
-    ----------
-    arrays, values : by name; `messages.report_schema` lists the allowed names
-    """
-
-    arrays: Mapping[str, AnyArray] = field(default_factory=dict)
-    values: Mapping[str, Scalar] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Report:
-    """What one agent sends back for a task: counts, and the algorithm's `Payload`.
+    """What one agent sends back for a task: counts, and the algorithm's content.
 
     Parameters
     ----------
     trial, num_trials : the trials that the agent made, as in the task
     num_failed : how many of them failed
-    arrays, values : content defined by the algorithm, by name
+    arrays, values : content defined by the algorithm, by name; `messages.report_schema` lists the names
     """
 
     trial: int
@@ -208,7 +195,7 @@ class Trials:
         """Number of trials of each row, failed ones included, `(n,)`."""
         return np.ones(len(self), dtype=np.int64) if self.pulls is None else self.pulls
 
-    @property
+    @cached_property
     def num_trials(self) -> int:
         """Number of trials of all rows, failed ones included."""
         return len(self) if self.pulls is None else int(np.sum(self.pulls))
@@ -218,7 +205,7 @@ class Trials:
         """Number of successful evaluations."""
         return int(np.count_nonzero(np.isfinite(self.values)) if self.counts is None else self.counts.sum())
 
-    @property
+    @cached_property
     def next_trial(self) -> int:
         """Id of the trial after the last one of this study."""
         if not len(self.trials):
@@ -281,11 +268,15 @@ class Trials:
 
     def to_arrays(self, prefix: str = "") -> dict[str, AnyArray]:
         """Return the table as arrays whose names begin with `prefix`."""
-        arrays = self._columns() | {f"{_MEASURE}{name}": column for name, column in self.measures.items()}
+        columns = self._columns()
         if self.failures is not None:
-            arrays["failures"] = np.frombuffer(json.dumps(self.reasons).encode(), dtype=np.uint8)
-        arrays |= {"artifact": self.artifact, "curve": self.curve}
-        return {prefix + name: array for name, array in arrays.items() if array is not None}
+            columns["failures"] = np.frombuffer(json.dumps(self.reasons).encode(), dtype=np.uint8)
+        for name in ("artifact", "curve"):
+            if (array := getattr(self, name)) is not None:
+                columns[name] = array
+        for name, measure in self.measures.items():
+            columns[_MEASURE + name] = measure
+        return {prefix + name: column for name, column in columns.items()}
 
     @staticmethod
     def from_arrays(arrays: dict[str, AnyArray], prefix: str = "") -> Trials:
@@ -394,7 +385,7 @@ class AgentState:
     passed: int = 0
     aims: Aims = NUMBER
 
-    @property
+    @cached_property
     def next_trial(self) -> int:
         """Id of the trial after the last one of this study."""
         return max(self.passed, self.history.next_trial)

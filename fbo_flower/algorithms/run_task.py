@@ -29,7 +29,7 @@ import numpy as np
 from fbo_flower.algorithms.definition import check_answer, check_query
 from fbo_flower.algorithms.options import TrialsPerRound
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Report, Task, Trials
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Report, Task, Trials
 from fbo_flower.algorithms.requests import Answer, Draws, Evaluation, Fit, Request, answered_by, outside
 from fbo_flower.numerics import finite
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
@@ -46,12 +46,12 @@ def seen_by(agent_state: AgentState) -> str:
 class Guard(Protocol):
     """Protects what leaves an agent."""
 
-    def answer(self, task: Task, agent_state: AgentState) -> Payload | None:
-        """Return the payload of a task that only the guard knows; None: the algorithm does the task."""
+    def answer(self, task: Task, agent_state: AgentState) -> Report | None:
+        """Return the report of a task that only the guard knows; None: the algorithm does the task."""
         ...
 
-    def release(self, task: Task, agent_state: AgentState, payload: Payload) -> Payload:
-        """Return what leaves instead of a payload of the algorithm."""
+    def release(self, task: Task, agent_state: AgentState, report: Report) -> Report:
+        """Return what leaves instead of a report of the algorithm."""
         ...
 
 
@@ -91,15 +91,14 @@ def run_task(
     at_once : trials that a query may hold, see `in_batches`
     guard : of the report; None: it leaves as the algorithm wrote it
     """
-    if guard is not None and (payload := guard.answer(task, agent_state)) is not None:
-        report = Report(task.trial, 0, 0, payload.arrays, payload.values)
+    if guard is not None and (report := guard.answer(task, agent_state)) is not None:
         return TaskResult(agent_state, report, agent_state.history.select(0, 0))
     if task.num_trials and task.trial > agent_state.next_trial:
         agent_state = agent_state.passed_to(task.trial)
     outcomes: list[Trials] = []
 
     def outcome_of(query: Trials) -> Trials:
-        check_query(algorithm, query, agent_state.space.dimension)
+        check_query(algorithm.name, query, agent_state.space.dimension)
         first = outcomes[-1].next_trial if outcomes else agent_state.next_trial
         outcomes.append(outside(partial(evaluate, query, first)))
         return outcomes[-1]
@@ -109,16 +108,16 @@ def run_task(
     if isinstance(agent_state, AgentState) and (arrays := extra()):
         agent_state = agent_state.write(**arrays)
     rng = partial(draws, "summarise", task.trial, task.num_trials)
-    payload = algorithm.summarise(task, agent_state, rng)
-    check_answer(algorithm, agent_state, payload)
+    content = algorithm.summarise(task, agent_state, rng)
+    check_answer(algorithm, agent_state, content)
     uniform = uniform or uniform_from(draws("noise", task.trial, task.num_trials))
-    payload = algorithm.protect(task, agent_state, payload, uniform)
-    if guard is not None:
-        payload = guard.release(task, agent_state, payload)
+    content = algorithm.protect(task, agent_state, content, uniform)
     known = agent_state.history.select(task.trial, task.end)
     outcome = known if len(known) or not outcomes else outcomes[0].concat(*outcomes[1:]).merged()
     num_failed = outcome.num_trials - outcome.num_succeeded if task.num_trials else 0
-    report = Report(task.trial, task.num_trials, num_failed, payload.arrays, payload.values)
+    report = Report(task.trial, task.num_trials, num_failed, content.arrays, content.values)
+    if guard is not None:
+        report = guard.release(task, agent_state, report)
     return TaskResult(agent_state, report, outcome)
 
 

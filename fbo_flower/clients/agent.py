@@ -11,9 +11,10 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from logging import DEBUG, INFO, WARNING
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from flwr.app import Context
 from flwr.client import NumPyClient
@@ -22,7 +23,6 @@ from flwr.common.logger import FLOWER_LOGGER, log
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.messages import report_schema
 from fbo_flower.algorithms.options import answers_in_part
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Scalar, Task, Trials
 from fbo_flower.algorithms.registry import APP, SIMULATION, check_aims, register
@@ -45,7 +45,6 @@ from fbo_flower.clients.operator import (
     agent_id,
     in_simulation,
     node_info,
-    partition_of,
 )
 from fbo_flower.clients.own_answer import OnFinish, OwnAnswer, answer_at_end, call_on_finish
 from fbo_flower.clients.pruning import FEDERATED, CurveBook, Pruning
@@ -58,7 +57,7 @@ from fbo_flower.space.copies import own
 from fbo_flower.space.held import HeldSpace, held_space
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
-from fbo_flower.storage.agent_journal import aims_note, task_key
+from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.storage.files import dumps, loads
 from fbo_flower.wire.checks import check_names
 from fbo_flower.wire.codec import split_pooled
@@ -68,21 +67,22 @@ from fbo_flower.wire.protections import check_unprotected
 Prior = Mapping[str, tuple[Array, Array | Mapping[str, Array]]]
 
 
-@dataclass(frozen=True)
-class VerifiedTask:
+class VerifiedTask(NamedTuple):
     """A verified task.
 
     Parameters
     ----------
     key : checksum of the task; the same task has the same key in every round
+    report_key : names the report in the agent's memory
     others : `(k, 3)`, the pooled medians of learning curves that came with it; None: the server pools none
     """
 
     envelope: wire.Envelope
-    algorithm: Algorithm[Any]
+    terms: guards.Terms
     task: Task
     key: str
-    others: Array | None = None
+    report_key: str
+    others: Array | None
 
 
 class TuningAgent(NumPyClient):
@@ -170,6 +170,7 @@ class TuningAgent(NumPyClient):
         self._space = space  # the shared one
         self._own_space = held_space(space, str(context.node_config.get("fixed", "")) or fixed)
         self._context = context
+        self._partition = int(context.node_config.get("partition-id", -1))  # of a simulated data set
         self._seed = None if seed is None else check_integer("seed", seed, 0)
         if not isinstance(prior, Mapping | None):
             raise ConfigError(f"prior: expected a dict, agent -> observations, got {kind_of(prior)}")
@@ -191,8 +192,10 @@ class TuningAgent(NumPyClient):
         self._parallel = Parallel.read(context.node_config, Parallel(num_parallel, trial_timeout))
         self._agent = agent_id(context)
         self._prior = own((prior or {}).get(self._agent))
-        self._journals = journals
+        self._journal = journal_path(context, self._agent, journals)
+        self.can_wait = self._journal is None  # it may work together with others: it holds no file open
         self._on_finish = on_finish
+        self._terms: dict[tuple[str, str, str], guards.Terms] = {}  # of the last study
         if self._operator.limits:
             check_journal(self._durable, ", ".join(self._operator.limits))
 
@@ -217,7 +220,7 @@ class TuningAgent(NumPyClient):
         if isinstance(study := config.get("end"), str):
             if self._is_asked and (path := self._context.node_config.get("journal")):
                 note_end(str(path), study)
-            with closing(self._open_memory()) as memory:
+            with closing(open_memory(self._context, self._agent, self._journal)) as memory:
                 answer = answer_at_end(memory, self._agent, study, self._space, self._judged, self._aims)
             if answer is not None:  # the journal is closed: `on_finish` may read it, and may take long
                 self._announce(answer)
@@ -232,7 +235,7 @@ class TuningAgent(NumPyClient):
             **node_info(self._context),
         }
         own, share = self._own_space, float(self._operator.participation)
-        with closing(self._open_memory()) as memory:
+        with closing(open_memory(self._context, self._agent, self._journal)) as memory:
             further = {  # what is empty or false is not sent
                 "role": str(self._context.node_config.get("role", "")),
                 "fixed": list(own.fixed) if isinstance(own, HeldSpace) else [],
@@ -298,12 +301,12 @@ class TuningAgent(NumPyClient):
     def answer_in_turn(self, message: wire.Packed) -> wire.Packed:
         """Do what `answer` does, where agents work side by side within one block of `single_thread()`."""
         request = self._verify(message)
-        with closing(self._open_memory()) as memory:
-            stored = memory.report(request.envelope.study, self._report_key(request))
+        with closing(open_memory(self._context, self._agent, self._journal)) as memory:
+            stored = memory.report(request.envelope.study, request.report_key)
             if stored is not None:
                 arrays, scalars = loads(stored)
                 reply = wire.Packed(arrays, scalars | {"round": request.task.round})
-                name, chosen_by = request.algorithm.name, self._operator.chosen_by
+                name, chosen_by = request.terms.algorithm.name, self._operator.chosen_by
                 memory.enter_sent(ledger.entries(*reply, name, "the same answer", True, chosen_by))
                 return reply
             try:
@@ -316,99 +319,99 @@ class TuningAgent(NumPyClient):
                 log(WARNING, "agent %s: %s", self._agent, error)
                 raise WrongTypeError(error.kind, wanted=error.wanted) from None  # the server learns no value
 
-    @property
-    def can_wait(self) -> bool:
-        """Whether this agent may work together with others: it holds no file open meanwhile."""
-        return journal_path(self._context, self._agent, self._journals) is None
-
     def _verify(self, message: wire.Packed) -> VerifiedTask:
-        """Return the task in a message and its algorithm, if the task is valid and for this agent."""
+        """Return the task in a message, if it is valid, for this agent, and the agent takes part in it."""
         envelope = wire.decode_envelope(message.config)
         if envelope.agent != self._agent:
             raise WireError(f"agent: expected a task for {self._agent!r}, got one for {envelope.agent!r}")
         if envelope.space != self._space.digest:
             raise WireError(f"space: expected digest {self._space.digest}, got {envelope.space}")
-        algorithm, schema = guards.algorithm_of(envelope.algorithm, envelope.options, self._space)
+        named = envelope.study, envelope.algorithm, envelope.options
+        if (terms := self._terms.get(named)) is None:
+            terms = guards.terms_of(envelope.algorithm, envelope.options, self._space)
+            self._admit(terms.algorithm)
+            if terms.guard is not None:
+                check_journal(self._durable, "secure sums")
+            elif terms.has_noise:
+                check_journal(self._durable, "noise of the agent's own")
+            self._terms.clear()
+            if len(envelope.options) <= guards.LONGEST:
+                self._terms[named] = terms
         arrays, others = split_pooled(message.arrays)
-        task = wire.decode_task(message._replace(arrays=arrays), schema)
-        return VerifiedTask(envelope, algorithm, task, task_key(task), others)
+        task = wire.decode_task(message._replace(arrays=arrays), terms.tasks)
+        key = report_key = task_key(task)
+        if not terms.has_noise:  # otherwise another answer would have other noise
+            # the operator may have changed `disclose` since the task was answered
+            report_key += f" {self._operator.disclose}{' curves' if self._operator.disclose_curves else ''}"
+        return VerifiedTask(envelope, terms, task, key, report_key, others)
 
     def _run_new_task(self, memory: Memory, request: VerifiedTask) -> wire.Packed:
         """Check and run a task, store its report and the agent's new state, and return the report."""
-        algorithm, task, study = request.algorithm, request.task, request.envelope.study
+        algorithm, guard, task = request.terms.algorithm, request.terms.guard, request.task
+        operator, study = self._operator, request.envelope.study
         known = memory.study(study)
-        entropy, agent_state = (
-            self._first_state()
-            if known is None
-            else (known[0], agent_state_from_bytes(known[1], self._own_space))
-        )
-        # an interrupted task must propose the same again, so the bounds of a study stay
-        pinned_aims = memory.note(aims_note(study)).get("aims") if known is not None else None
-        aims = self._aims if pinned_aims is None else Aims.from_json(str(pinned_aims))
-        agent_state = replace(agent_state, aims=aims.keeping(self._aims.private))
+        if known is None:
+            entropy, agent_state = self._first_state()
+        else:
+            # an interrupted task must propose the same again, so the bounds of a study stay
+            pinned, aims = memory.aims(study), self._aims
+            aims = Aims.from_json(pinned).keeping(aims.private) if pinned else aims
+            entropy, agent_state = known[0], agent_state_from_bytes(known[1], self._own_space, aims)
         work, key = guards.check_once(memory, request.envelope, algorithm, task, agent_state, request.key)
-        self._admit(algorithm, task, agent_state)
-        guard = guards.sum_guard(algorithm)
-        if guard is not None:
-            check_journal(self._durable, "secure sums")
-        elif algorithm.message_noise():
-            check_journal(self._durable, "noise of the agent's own")
-        self._operator.check_studies(memory, study)
+        if operator.max_studies:
+            operator.check_studies(memory, study)
         charge = f"{study} {key}"
         if self._is_asked and (path := str(self._context.node_config.get("journal", ""))):
             num_prior = len(self._first_state()[1].history)
             agent_state = with_known(agent_state, memory, study, key, path, num_prior)
-        if answers_in_part(algorithm):
-            task = self._operator.allowed_part(memory, charge, task)
+        if operator.max_trials and answers_in_part(algorithm):
+            task = operator.allowed_part(memory, charge, task)
         if guard is not None:
-            self._operator.check_peers(guard.peers(task))
+            operator.check_peers(guard.peers(task))
             agent_state = agent_state.write(**guards.identity(memory, study))
         accepted = algorithm.accept(task, agent_state)
-        accepted = accepted if guard is None else guard.admit(task, accepted)
-        self._operator.charge(memory, charge, task)
-        self._operator.spend(memory, f"{study} {request.key}", algorithm, task, self._space)
-        if known is None:
-            if aims != NUMBER:
-                memory.put_note(aims_note(study), {"aims": aims.to_json(bounds=True)})
-            pin, space = guards.pinned(request.envelope), self._space.to_json()
-            memory.begin(study, entropy, agent_state_to_bytes(agent_state), pin, space)
-        book = CurveBook.read(agent_state.arrays, self._pruning, request.others)
-        flower, simulated = self._context, self._seed is not None
+        if guard is not None:
+            accepted = guard.admit(task, accepted)
         context = TaskContext(
-            self._agent, study, partition_of(flower), task, key, entropy, memory,
-            flower.node_config, flower.run_config, simulated, book,
+            self._agent, study, self._partition, task, key, entropy, memory,
+            self._context.node_config, self._context.run_config, self._seed is not None,
+            partial(CurveBook.read, agent_state.arrays, self._pruning, request.others),
         )  # fmt: skip
-        at_once = self._parallel.batch_size(context)
         evaluate = self._evaluator(context, algorithm, accepted)
+        if operator.max_trials:  # what follows is done, so it counts
+            operator.charge(memory, charge, task)
+        if operator.max_epsilon:
+            operator.spend(memory, f"{study} {request.key}", algorithm, task, self._space)
+        if known is None:
+            pin, aims = guards.pinned(request.envelope), agent_state.aims
+            memory.begin(
+                study, entropy, agent_state_to_bytes(agent_state), pin, self._space.to_json(),
+                aims.to_json(bounds=True) if aims != NUMBER else "",
+            )  # fmt: skip
+        at_once = self._parallel.batch_size(context)
         noise = context.private_integers("noise", task.trial, task.num_trials)
         result = run_task(
             algorithm, task, accepted, evaluate, context.draws, evaluate.arrays, noise, at_once, guard
         )
-        reply = self._reply(replace(request, task=task), result, context)
-        if task.num_trials and (result.agent_state.has_ended or self._operator.is_spent(memory)):
+        reply = self._reply(request, result, context)
+        ends = result.agent_state.has_ended or (operator.max_trials and operator.is_spent(memory))
+        if task.num_trials and ends:
             reply.config["spent"] = True
         sent: list[ledger.LedgerEntry] = []
         if memory.keeps_ledger:
             source = seen_by(result.agent_state)
-            sent = ledger.entries(*reply, algorithm.name, source, False, self._operator.chosen_by)
+            sent = ledger.entries(*reply, algorithm.name, source, False, operator.chosen_by)
         state, report = agent_state_to_bytes(result.agent_state), dumps(*reply)
-        memory.finish(study, self._report_key(request), task.round, state, report, sent, (work, key))
+        memory.finish(study, request.report_key, task.round, state, report, sent, (work, key))
         return reply
-
-    def _report_key(self, request: VerifiedTask) -> str:
-        if request.algorithm.message_noise():
-            return request.key  # another answer would have other noise
-        # the operator may have changed `disclose` since the task was answered
-        curves = " curves" if self._operator.disclose_curves else ""
-        return f"{request.key} {self._operator.disclose}{curves}"
 
     @property
     def _durable(self) -> bool:
         """Whether the agent's memory outlives its process, or the agent is simulated and promises nothing."""
         return not self.can_wait or self._seed is not None or in_simulation()
 
-    def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
-        """Raise ConfigError or WireError if this agent does not take part in the algorithm or the phase."""
+    def _admit(self, algorithm: Algorithm[Any]) -> None:
+        """Raise ConfigError if this agent does not take part in the algorithm."""
         self._operator.admit(algorithm)
         check_aims(algorithm, self._aims)
         guards.check_subset(algorithm, self._own_space)
@@ -416,6 +419,7 @@ class TuningAgent(NumPyClient):
     def _evaluator(
         self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
     ) -> Evaluator:
+        """Return what evaluates the queries of a task; WireError if this agent does no such task."""
         repeats = not getattr(algorithm, "deterministic", False)  # an option of bandits
         cache = None if repeats else EvaluationCache.read(agent_state.arrays)
         return ObjectiveEvaluator(
@@ -424,11 +428,13 @@ class TuningAgent(NumPyClient):
 
     def _reply(self, request: VerifiedTask, result: TaskResult, context: TaskContext) -> wire.Packed:
         """Return the message that leaves this agent, and log the names of its contents."""
-        operator, algorithm, task = self._operator, request.algorithm, request.task
+        operator, algorithm, task = self._operator, request.terms.algorithm, context.task
         report = guards.consented(algorithm, result.report, operator.disclose)
+        own = report.arrays
+        if request.terms.guard is not None:
+            own = {n: array for n, array in own.items() if not n.startswith("secure.")}
         try:
-            own = {n: array for n, array in report.arrays.items() if not n.startswith("secure.")}
-            wire.checked_arrays(own, report_schema(algorithm, self._space).arrays)
+            wire.checked_arrays(own, request.terms.reports.arrays)
         except WireError as error:
             large = error.reason in {"bounds", "not-finite"}
             hint = "; let the objective return smaller values" if large else ""
@@ -465,15 +471,11 @@ class TuningAgent(NumPyClient):
         if answer.config is not None:
             call_on_finish(answer, self._on_finish, self._context)
 
-    # -- memory --------------------------------------------------------------------------------
-
-    def _open_memory(self) -> Memory:
-        return open_memory(self._context, self._agent, self._journals)
-
     def _first_state(self) -> tuple[int, AgentState]:
         """Return this agent's seed and state in a new study, which starts with the prior observations."""
         history = Trials.empty(self._space.dimension)
         if self._prior is not None:
             points, observed = self._prior
             history = Trials.prior(self._space.snap(points), *self._aims.observed(observed))
-        return fresh_entropy() if self._seed is None else self._seed, AgentState(self._own_space, history)
+        agent_state = AgentState(self._own_space, history, aims=self._aims)
+        return fresh_entropy() if self._seed is None else self._seed, agent_state

@@ -11,11 +11,19 @@ import json
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.messages import SUM, Schema, arrays_of, schema_of, uses_observations, without_sum
+from fbo_flower.algorithms.messages import (
+    SUM,
+    Schema,
+    arrays_of,
+    report_schema,
+    schema_of,
+    uses_observations,
+    without_sum,
+)
 from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Report, Task
 from fbo_flower.algorithms.registry import find
 from fbo_flower.algorithms.run_task import TaskResult
@@ -31,17 +39,35 @@ from fbo_flower.wire.codec import LATEST_TIME
 if TYPE_CHECKING:
     from fbo_flower.secure.member import SumGuard
 
-_LONGEST = 20_000  # characters of the options of an algorithm that is kept for the next message
+LONGEST = 20_000  # characters of the options of an algorithm that is kept for the next message
 _KEYS = "secure-key"  # note in the agent's memory
 
 
-def algorithm_of(name: str, options: str, space: SearchSpace) -> tuple[Algorithm[Any], Schema]:
-    """Return an algorithm that fits the space, and its schema of tasks; `options` is JSON."""
-    make = _make if len(options) > _LONGEST else _shared
+class Terms(NamedTuple):
+    """What all tasks of a study at an agent have in common.
+
+    Parameters
+    ----------
+    algorithm : it fits the search space
+    tasks, reports : schemas of its tasks, those of a secure sum included, and of its reports without sums
+    guard : lets reports leave under masks only; None without secure sums
+    has_noise : whether each report has noise of the agent's own
+    """
+
+    algorithm: Algorithm[Any]
+    tasks: Schema
+    reports: Schema
+    guard: SumGuard | None
+    has_noise: bool
+
+
+def terms_of(name: str, options: str, space: SearchSpace) -> Terms:
+    """Return what an agent works by if the server names an algorithm and its options, which are JSON."""
+    make = _make if len(options) > LONGEST else _shared
     return make(find(name).load(), options, space)
 
 
-def _make(kind: type[Algorithm[Any]], options: str, space: SearchSpace) -> tuple[Algorithm[Any], Schema]:
+def _make(kind: type[Algorithm[Any]], options: str, space: SearchSpace) -> Terms:
     try:
         read = json.loads(options)
     except (ValueError, RecursionError):
@@ -50,7 +76,8 @@ def _make(kind: type[Algorithm[Any]], options: str, space: SearchSpace) -> tuple
         raise WireError(f"options: expected a JSON object, got {options[:80]!r}")
     algorithm = kind.from_options(read)
     algorithm.check(space)
-    return algorithm, task_schema(algorithm, space)
+    tasks, reports = task_schema(algorithm, space), report_schema(algorithm, space)
+    return Terms(algorithm, tasks, reports, sum_guard(algorithm), bool(algorithm.message_noise()))
 
 
 def task_schema(algorithm: Algorithm[Any], space: SearchSpace) -> Schema:
@@ -125,9 +152,11 @@ def check_once(
         raise WireError(f"trial: expected {following}, the agent's next trial, got {task.trial}")
     if task.num_trials and before is None and agent_state.has_ended:
         raise BudgetSpentError(f"num-trials: expected 0, because the search has ended, got {task.num_trials}")
-    specs = arrays_of(algorithm.report_content).values()
-    noisy = not task.num_trials and any(spec.with_trials for spec in specs)
-    if noisy and uses_observations(algorithm, agent_state.space, task):
+    if (
+        not task.num_trials
+        and any(spec.with_trials for spec in arrays_of(algorithm.report_content).values())
+        and uses_observations(algorithm, agent_state.space, task)
+    ):
         raise WireError(
             "num-trials: expected at least one trial for a report with noise, got 0", "num-trials"
         )

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import AgentState, Trials
 from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.space.space import SearchSpace
@@ -32,7 +33,10 @@ _HISTORY = "history."  # and the name of a column
 
 
 def journal_path(context: Context, agent: str, directory: str | os.PathLike[str] | None = None) -> str | None:
-    """Return the path of a node's journal; None if its memory is in Flower's state. See `open_memory`."""
+    """Return the path of a node's journal: `journal` in its `node_config`, else a file in `directory`.
+
+    None, if there is neither: then its memory is in Flower's state.
+    """
     if path := str(context.node_config.get("journal", "")):
         return str(path_of(path, "journal"))
     return None if directory is None else str(path_of(directory) / f"agent-{file_name(agent)}.db")
@@ -53,23 +57,17 @@ def check_journal(durable: bool, purpose: str) -> None:
         )
 
 
-def open_memory(context: Context, agent: str, directory: str | os.PathLike[str] | None = None) -> Memory:
-    """Open the memory of a node: the journal at `journal` in its `node_config`, else Flower's state.
-
-    Parameters
-    ----------
-    directory : where to create a journal for an agent without `journal` in `node_config`; None: use
-        Flower's state
+def open_memory(context: Context, agent: str, journal: str | None) -> Memory:
+    """Open the memory of a node: its journal at `journal_path`, or Flower's state if that is None.
 
     Raises
     ------
     JournalError
         If another process uses the journal, it is damaged, or it belongs to another agent.
     """
-    path = journal_path(context, agent, directory)
-    if path is None:
+    if journal is None:
         return StateMemory(context.state)
-    return AgentJournal(path, agent, wait_seconds=JOURNAL_WAIT)
+    return AgentJournal(journal, agent, wait_seconds=JOURNAL_WAIT)
 
 
 class StateMemory:
@@ -82,37 +80,44 @@ class StateMemory:
 
     def __init__(self, state: RecordDict) -> None:
         self._state = state
-        self._known: dict[str, dict[str, Any]] = {}  # records that were read or written for this message
-        self._parsed: tuple[str, dict[str, str]] = ("{}", {})  # the last text of answers, and what it says
+        self._last = self._read("memory")  # what is kept of the last study
+        self._answered: dict[str, str] = json.loads(self._last.get("answered", "{}"))  # work -> task
 
     @property
     def incarnation(self) -> str:
-        known = self._read("incarnation") or self._write("incarnation", id=token_hex(8))
+        if not (known := self._read("incarnation")):
+            self._write("incarnation", known := {"id": token_hex(8)})
         return str(known["id"])
 
     def study(self, study: str) -> tuple[int, bytes] | None:
-        kept = self._kept(study)
-        return (int(kept["entropy"]), kept["data"]) if kept else None
+        last = self._last
+        return (int(last["entropy"]), last["data"]) if last.get("study") == study else None
 
     def num_studies(self) -> int:
-        return int("study" in self._read("memory"))
+        return int("study" in self._last)
+
+    def aims(self, study: str) -> str:
+        return str(self._last.get("aims", "")) if self._last.get("study") == study else ""
 
     def algorithm(self, study: str) -> str | None:
-        return self._kept(study).get("algorithm") or None
+        return self._last["algorithm"] or None if self._last.get("study") == study else None
 
     def begin(
-        self, study: str, entropy: int, agent_state: bytes, algorithm: str = "", space: str = ""
+        self, study: str, entropy: int, memory: bytes, algorithm: str = "", space: str = "", aims: str = ""
     ) -> None:
-        former = self._read("memory").get("study", study)
-        if former != study:
+        former = self._last.get("study")
+        if former == study:
+            return
+        if former is not None:
             forgotten = cast(list[str], self.note("forgotten").get("studies", []))
             self.put_note("forgotten", {"studies": [*forgotten, former]})
-        if former != study or not self.num_studies():
-            kept = {"study": study, "entropy": str(entropy), "algorithm": algorithm}
-            self._write("memory", **kept, answered="{}", data=agent_state)
+        self._last = {"study": study, "entropy": str(entropy), "algorithm": algorithm, "aims": aims}
+        self._last["data"] = memory
+        self._answered = {}
+        self._write("memory", self._last)
 
     def answered(self, study: str, work: str) -> str | None:
-        return self._answers(study).get(work)
+        return self._answered.get(work) if self._last.get("study") == study else None
 
     def report(self, study: str, task: str) -> bytes | None:
         kept = self._read("report")
@@ -134,13 +139,15 @@ class StateMemory:
         sent: Sequence[LedgerEntry] = (),
         answered: tuple[str, str] = ("", ""),
     ) -> None:
-        kept = self._kept(study)
-        if kept:
-            known = self._answers(study) | ({answered[0]: answered[1]} if answered[0] else {})
-            latest = dict(list(known.items())[-MAX_STATE_ANSWERS:])
-            self._write("memory", **{**kept, "data": agent_state, "answered": json.dumps(latest)})
+        work, key = answered
+        if self._last.get("study") == study:
+            if work:
+                self._answered[work] = key
+                self._answered = dict(list(self._answered.items())[-MAX_STATE_ANSWERS:])
+            self._last |= {"data": agent_state, "answered": json.dumps(self._answered)}
+            self._write("memory", self._last)
         if len(report) <= MAX_STATE_REPORT:
-            self._write("report", study=study, task=task, data=report)
+            self._write("report", {"study": study, "task": task, "data": report})
         else:
             self._state.pop(f"{STATE_KEY}.report", None)
 
@@ -155,33 +162,17 @@ class StateMemory:
         return dict(json.loads(values)) if values else {}
 
     def put_note(self, name: str, values: Mapping[str, object]) -> None:
-        self._write(f"note.{name}", values=json.dumps(dict(values)))
+        self._write(f"note.{name}", {"values": json.dumps(dict(values))})
 
     def close(self) -> None:
         return
 
-    def _answers(self, study: str) -> dict[str, str]:
-        """Return piece of work -> key of the task that was answered."""
-        text = self._kept(study).get("answered", "{}")
-        if text != self._parsed[0]:
-            self._parsed = text, json.loads(text)
-        return self._parsed[1]
-
-    def _kept(self, study: str) -> dict[str, Any]:
-        """Return what is known of a study; empty if it is not the last one."""
-        kept = self._read("memory")
-        return kept if kept.get("study") == study else {}
-
     def _read(self, name: str) -> dict[str, Any]:
-        if name not in self._known:
-            record = self._state.get(f"{STATE_KEY}.{name}")
-            self._known[name] = dict(record.items()) if isinstance(record, ConfigRecord) else {}
-        return self._known[name]
+        record = self._state.get(f"{STATE_KEY}.{name}")
+        return dict(record.items()) if isinstance(record, ConfigRecord) else {}
 
-    def _write(self, name: str, **values: str | bytes) -> dict[str, Any]:
-        self._state[f"{STATE_KEY}.{name}"] = record_of(ConfigRecord, dict(values))
-        self._known[name] = values
-        return values
+    def _write(self, name: str, values: dict[str, Any]) -> None:
+        self._state[f"{STATE_KEY}.{name}"] = record_of(ConfigRecord, values)
 
 
 # what an agent stores between messages: opened for one message and closed after it
@@ -194,8 +185,13 @@ def agent_state_to_bytes(agent_state: AgentState) -> bytes:
     return dumps({**agent_state.arrays, **agent_state.history.to_arrays(_HISTORY)}, values)
 
 
-def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
-    """Undo `agent_state_to_bytes`; JournalError if the state is damaged or of another search space."""
+def agent_state_from_bytes(data: bytes, space: SearchSpace, aims: Aims = NUMBER) -> AgentState:
+    """Undo `agent_state_to_bytes`; JournalError if the state is damaged or of another search space.
+
+    Parameters
+    ----------
+    aims : the agent's objectives and limits, which are not stored with its state
+    """
     try:
         arrays, values = loads(data)
         if values["space"] != space.digest:
@@ -204,7 +200,7 @@ def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
                 "restore the search space, or start a new study"
             )
         history = Trials.from_arrays(arrays, _HISTORY)
-        return AgentState(space, history, arrays, values["passed"])
+        return AgentState(space, history, arrays, values["passed"], aims)
     except (WireError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(
             f"journal: expected an agent's state, got {len(data)} bytes that cannot be read: {error}; the "

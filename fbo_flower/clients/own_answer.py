@@ -26,7 +26,7 @@ from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage.agent_journal import StoredStudy, aims_note, read_studies
+from fbo_flower.storage.agent_journal import StoredStudy, read_studies
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ def answer_at_end(
     stored, text = memory.study(study), memory.algorithm(study)
     if stored is None or not text:
         return None
-    aims = Aims.from_json(str(memory.note(aims_note(study)).get("aims", aims.to_json(bounds=True))))
-    agent_state = replace(agent_state_from_bytes(stored[1], space), aims=aims)
+    aims = Aims.from_json(memory.aims(study) or aims.to_json(bounds=True))
+    agent_state = agent_state_from_bytes(stored[1], space, aims)
     answer = own_answer(agent, study, algorithm_of(text), agent_state)
     answer = replace(answer, num_evaluations=answer.num_evaluations + judged(agent_state))
     ended = {"evaluations": answer.num_evaluations}
@@ -200,8 +200,8 @@ def read_answers(path: Path) -> list[StoredAnswer]:
 def _read(agent: str, stored: StoredStudy) -> StoredAnswer:
     try:
         algorithm = algorithm_of(stored.algorithm)
-        state = agent_state_from_bytes(stored.memory, SearchSpace.from_json(stored.space))
-        state = replace(state, aims=Aims.from_json(stored.aims))
+        space, aims = SearchSpace.from_json(stored.space), Aims.from_json(stored.aims)
+        state = agent_state_from_bytes(stored.memory, space, aims)
         answer = own_answer(agent, stored.study, algorithm, state)
         return StoredAnswer(answer, stored.num_failed, stored.failure)
     except (ConfigError, JournalError, ValueError) as error:  # e.g. the algorithm is not installed here

@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Task, Trials
+from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Trials
 from fbo_flower.algorithms.rfms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
 from fbo_flower.algorithms.rfms.site import digest, num_final_judgements
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD
@@ -137,22 +137,23 @@ class SiteAgent(TuningAgent):
 
     # -- one task --------------------------------------------------------------------------------------------
 
-    def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
+    def _admit(self, algorithm: Algorithm[Any]) -> None:
         if not algorithm.roles:
             raise ConfigError(
                 f"algorithm: expected one for sites with roles, such as rfms, got {algorithm.name}; an agent "
                 "for it is made with `client_app`"
             )
+
+    def _evaluator(
+        self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
+    ) -> Evaluator:
+        task = context.task
         if task.phase not in _PHASES[self._role]:
             raise WireError(
                 f"phase: expected {' or '.join(_PHASES[self._role])} at a {self._role}, got {task.phase}"
             )
         if self._role == OPENBOX and task.phase is Phase.FINISH and "digests" not in agent_state.arrays:
             raise WireError("model: expected one that this site has made, but it has made none in this study")
-
-    def _evaluator(
-        self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
-    ) -> Evaluator:
         return SiteEvaluator(self._site, self._site_options, self._role, self._space, context)
 
 

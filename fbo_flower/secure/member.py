@@ -29,7 +29,7 @@ from fbo_flower.algorithms.messages import (
 )
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Phase, Task, floats
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Phase, Report, Task, floats
 from fbo_flower.errors import ConfigError, HookError, WireError
 from fbo_flower.secure import fixed_point, keys, rounds
 from fbo_flower.secure.fixed_point import Words
@@ -184,18 +184,18 @@ class SumGuard:
             member = accept_masking(task, member, self.least, work, content, repeats(algorithm))
         return member.write(agent_state)
 
-    def answer(self, task: Task, agent_state: AgentState) -> Payload | None:
+    def answer(self, task: Task, agent_state: AgentState) -> Report | None:
         """Return what an agent sends in the half-rounds `UNMASKING`; None in others."""
         if task.phase not in UNMASKING:
             return None
         member = Member.read(agent_state)
         if task.phase is Phase.EVALUATE:
-            return Payload(values={SIGNATURE: signature(member)})
-        return Payload(values={REVEALED: revealed(task, member)})
+            return Report(task.trial, 0, values={SIGNATURE: signature(member)})
+        return Report(task.trial, 0, values={REVEALED: revealed(task, member)})
 
-    def release(self, task: Task, agent_state: AgentState, payload: Payload) -> Payload:
-        """Return the payload with masked words in place of the summands."""
-        algorithm, arrays = self.algorithm, dict(payload.arrays)
+    def release(self, task: Task, agent_state: AgentState, report: Report) -> Report:
+        """Return the report with masked words in place of the summands."""
+        algorithm, arrays = self.algorithm, dict(report.arrays)
         layout = summands_of(algorithm, agent_state.space, task)
         for name in arrays.keys() & summable_of(algorithm.report_content).keys() - layout.keys():
             raise HookError(
@@ -209,7 +209,7 @@ class SumGuard:
                     f"{algorithm.name}: summarise: {name}: expected an array {summand.shape}, as `summable` "
                     f"says, got {clear[name].shape}"
                 )
-        rest = Payload(arrays, payload.values)  # summands never leave the agent without a mask
+        rest = replace(report, arrays=arrays)  # summands never leave the agent without a mask
         member = Member.read(agent_state)
         # it was masked before; or the agent has nothing to add, and would not hide the others' reports
         if SUM not in task.values or not member.masks or not any(np.any(array) for array in clear.values()):

@@ -125,7 +125,7 @@ class SearchSpace:
         """Names of the parameters, in the order of the axes."""
         return tuple(self.parameters)
 
-    @property
+    @cached_property
     def dimension(self) -> int:
         """Number of parameters D."""
         return len(self.parameters)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fbo_flower.algorithms.algorithm_record import load_home
 from fbo_flower.algorithms.registry import lookup
 from fbo_flower.errors import ConfigError
-from studies.attacks.records import AttackResult
+from studies.attacks.harness import AttackResult
 
 
 @dataclass(frozen=True)
@@ -30,29 +30,24 @@ class Attack:
         return attack(seed)
 
 
-ATTACKS: dict[str, Attack] = {
-    "co-kg": Attack("values and points from successive posteriors", f"{__name__}.co_kg:attack"),
-    "fts": Attack("points of foreign rounds, and values from the next weights", f"{__name__}.fts:attack"),
-    "fed-ei": Attack(
-        "owners of anonymous rows, by their looks and by lies; members that lie; a sum of features",
-        f"{__name__}.fed_ei:attack",
-    ),
-    "consensus": Attack("points that agents evaluate, from their designs", f"{__name__}.peers:consensus"),
-    "fmtbo": Attack("best points, from ranks of public points", f"{__name__}.peers:fmtbo"),
-    "posterior": Attack(
-        "points and values from the posteriors of RGPE and TAF", f"{__name__}.posterior:attack"
-    ),
-    "pf-pne": Attack("values from the means of cells", f"{__name__}.pf_pne:attack"),
-    "secure-sums": Attack(
-        "reports from secure sums: from one sum, and from many with changing members",
-        f"{__name__}.secure_sums:attack",
-    ),
-    "lying-server": Attack(
-        "repeated questions and decoy studies, beside an agent that forgets",
-        f"{__name__}.lying_server:attack",
-    ),
-    "rfms": Attack("rows inside models, and membership from a curator's answers", f"{__name__}.rfms:attack"),
-}
+ATTACKS = {
+    name: Attack(summary, f"{__name__}.{home}")
+    for name, home, summary in (
+        ("co-kg", "co_kg:attack", "values and points from successive posteriors"),
+        ("fts", "curious:fts", "points of foreign rounds, and values from the next weights"),
+        ("fed-ei", "fed_ei:attack",
+         "owners of anonymous rows, by their looks and by lies; members that lie; a sum of features"),
+        ("consensus", "curious:consensus", "points that agents evaluate, from their designs"),
+        ("fmtbo", "curious:fmtbo", "best points, from ranks of public points"),
+        ("posterior", "curious:posterior", "points and values from the posteriors of RGPE and TAF"),
+        ("pf-pne", "curious:pf_pne", "values from the means of cells"),
+        ("secure-sums", "secure_sums:attack",
+         "reports from secure sums: from one sum, and from many with changing members"),
+        ("lying-server", "lying_server:attack",
+         "repeated questions and decoy studies, beside an agent that forgets"),
+        ("rfms", "rfms:attack", "rows inside models, and membership from a curator's answers"),
+    )
+}  # fmt: skip
 
 
 def find(name: str) -> Attack:

@@ -22,16 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.co_kg.state import CoKGState, SharedPrior
-from fbo_flower.clients import client_app
+from fbo_flower.algorithms import CoKG
+from fbo_flower.algorithms.co_kg.state import SharedPrior
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.surrogates.pivots import extend
-from fbo_flower.simulation import InProcessGrid
-from fbo_flower.simulation.problems import make_problem
-from fbo_flower.strategies import STRATEGIES
 from fbo_flower.study import Study
-from studies.attacks.records import SQUARE, AttackResult, compared, evaluated, lowest
+from studies.attacks.harness import SQUARE, AttackResult, compared, keeping, lowest, mesh, overhear
 
 NUM_ROUNDS = 23
 FIRST = 6  # points that the agent chose: the warm-up and its first own choice
@@ -73,8 +70,7 @@ class CuriousView:
 
     def warm_up_points(self) -> Array:
         """Return the points `(6, 2)` recovered from the covariance of the first report."""
-        axis = np.linspace(0.0, 1.0, SIDE)
-        grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1)
+        grid = mesh(SIDE)
         rows = extend(grid.reshape(-1, 2), self.setting.pivots, self.setting.hyperparameters)
         far = outside(self.covariances[0], rows, FIRST).reshape(SIDE, SIDE)
         is_lowest = lowest(far)
@@ -88,29 +84,23 @@ class CuriousView:
 
 def overheard(num_rounds: int, seed: int, **options: Any) -> tuple[Study, list[CuriousView]]:
     """Run Co-KG on the function f1; return the study and what the server received from each agent."""
-    problem = make_problem("f1", 4, seed, {})
-    seen: list[CoKGState] = []
-
-    def note(progress: object) -> None:
-        seen.append(server._current().server.state)
-
-    server = STRATEGIES["co-kg"](num_agents=4, seed=seed, callbacks=[note], **options)
-    app = client_app(problem, problem.space, seed=seed, disclose="trials")
-    study = server.start(InProcessGrid(app, 4), num_rounds=num_rounds).study
-    states = seen[1:num_rounds]
-    setting = states[-1].setting
-    assert setting is not None
+    server, kept = keeping(CoKG)
+    heard = overhear("f1", server, num_rounds, seed, **options)
+    states = {
+        one.round: one.after for one in kept if 1 < one.round <= num_rounds
+    }  # after the last reply of each round
+    setting: SharedPrior = states[num_rounds].setting
     views = []
-    for agent in map(str, range(4)):
-        posteriors = [state.posteriors[agent] for state in states]
-        points, values, _ = evaluated(study, agent)
+    for agent in heard.agents:
+        posteriors = [state.posteriors[agent] for state in states.values()]
+        points, values, _ = heard.evaluated(agent)
         values = (values - setting.shift) / setting.scale
         basis = extend(points[FIRST:], setting.pivots, setting.hyperparameters)
         views.append(CuriousView(
             [b.mean for b in posteriors], [b.covariance for b in posteriors], basis,
             setting.hyperparameters.noise_variance, values[FIRST:], setting, points[:FIRST], values[:FIRST],
         ))  # fmt: skip
-    return study, views
+    return heard.study, views
 
 
 def watch(num_rounds: int = NUM_ROUNDS, seed: int = 0, **options: Any) -> CuriousView:

@@ -24,7 +24,7 @@ from fbo_flower.errors import WireError
 from fbo_flower.secure import fixed_point, keys, rounds
 from fbo_flower.secure import member as secure_member
 from fbo_flower.secure.member import Member
-from studies.attacks.records import AttackResult, rms
+from studies.attacks.harness import AttackResult, rms
 
 LEAST = 2
 SIZE = 100  # numbers in a report
@@ -69,18 +69,11 @@ class Group:
 
 def attack(seed: int) -> Iterator[AttackResult]:
     """Run the attacks under the earlier rules and under those of now."""
-    for name, run, guess in (
-        ("a report, from lies to 3 of 4 agents; the 4th works for the server", equivocate, "zero"),
-        ("a report, from two sums of the same work, over 5 and 4 agents", subtract, "the mean over all 5"),
-        ("a report over all observations, from nested sums over 5 and 4 agents", nest, "the mean over all 5"),
-    ):
+    for name, run, how in ATTACKS:
         for rules in ("earlier", "present"):
-            rng = np.random.default_rng(seed)
-            error, guessed = run(rng, earlier=rules == "earlier")
-            yield AttackResult(
-                f"{name}, {rules} rules", guessed if error is None else error, guessed, "s.d. of reports",
-                SIZE, guess,
-            )  # fmt: skip
+            error, guess = run(np.random.default_rng(seed), earlier=rules == "earlier")
+            error = guess if error is None else error  # agents refuse
+            yield AttackResult(f"{name}, {rules} rules", error, guess, "s.d. of reports", SIZE, how)
 
 
 # -- equivocation --------------------------------------------------------------------------------------
@@ -254,3 +247,10 @@ def mask(
 def _task(phase: Phase, number: int, **arrays: AnyArray) -> Task:
     named = {f"secure.{name}": np.asarray(array, dtype=np.uint8) for name, array in arrays.items()}
     return Task(phase, 1, 0, 0, named, {SUM: number})
+
+
+ATTACKS = (
+    ("a report, from lies to 3 of 4 agents; the 4th works for the server", equivocate, "zero"),
+    ("a report, from two sums of the same work, over 5 and 4 agents", subtract, "the mean over all 5"),
+    ("a report over all observations, from nested sums over 5 and 4 agents", nest, "the mean over all 5"),
+)

@@ -11,26 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from scipy.optimize import least_squares, linear_sum_assignment, nnls
 
 from fbo_flower.algorithms import FedEI
-from fbo_flower.algorithms.ei.fed_ei import FedEIState
 from fbo_flower.algorithms.ei.pool import Part, num_columns, num_sums
 from fbo_flower.algorithms.messages import Content, Replies, summable
-from fbo_flower.algorithms.records import AgentState, Array, Federation, Payload, Phase, Task
+from fbo_flower.algorithms.records import AgentState, Array, Federation, Phase, Task
 from fbo_flower.algorithms.requests import Rng
-from fbo_flower.clients import client_app
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.surrogates import rff, trend
-from fbo_flower.simulation import InProcessGrid
 from fbo_flower.simulation.problems import Problem
-from fbo_flower.strategies import TuningStrategy
 from studies.attacks import fed_ei_ladder, fed_ei_server
 from studies.attacks.fed_ei_server import HONEST, NUM_AGENTS, SAME, SHARING, HostileServer, Total
-from studies.attacks.records import SQUARE, AttackResult, compared
+from studies.attacks.harness import SQUARE, AttackResult, compared, keeping, overhear
 from studies.papers.ei.problems import PROBLEMS
 
 LINKED = ("Styblinski-5", "draws, .64 in common")
@@ -82,26 +78,9 @@ def linking(problem: Problem, what: str, seed: int) -> Iterator[AttackResult]:
 
 def watched(problem: Problem, seed: int, num_rounds: int) -> dict[int, Owned]:
     """Run a study with secure sums; return the rows of each round's sum."""
-    totals: list[tuple[int, Total]] = []
-    rounds: list[int] = []
-
-    @dataclass(frozen=True, kw_only=True)
-    class Curious(FedEI):
-        def ask(self, state: FedEIState, phase: Phase, server_round: int, *rest: Any) -> Any:
-            rounds.append(server_round)
-            return super().ask(state, phase, server_round, *rest)
-
-        def tell(self, state: FedEIState, phase: Phase, replies: Replies) -> FedEIState:
-            totals.extend((rounds[-1], Total(tuple(agents), sums)) for agents, sums in replies.groups)
-            return super().tell(state, phase, replies)
-
-    class Server(TuningStrategy):
-        algorithm_class = Curious
-
-    app = client_app(problem, problem.space, seed=seed, disclose="trials")
-    grid = InProcessGrid(app, problem.num_agents)
-    server = Server(num_agents=problem.num_agents, seed=seed)
-    trials = server.start(grid, num_rounds=num_rounds).study.trials
+    server, kept = keeping(FedEI)
+    trials = overhear(problem, server, num_rounds, seed).study.trials
+    totals = [(one.round, Total(tuple(a), sums)) for one in kept for a, sums in one.replies.groups]
     points = np.array([problem.space.encode(config) for config in trials["config"]])
     found: dict[int, Owned] = {}
     for number, total in totals:
@@ -167,13 +146,13 @@ class Filler(FedEI):
 
     fills: ClassVar[str]  # no option: the members of a sum compare these
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         coordinate, last = FILLS[self.fills]
         if "slots" not in task.values:
-            return Payload()
+            return Unbounded()
         table = np.full((int(task.values["slots"]), agent_state.space.dimension + 1), coordinate)
         table[:, -1] = last
-        return Payload({"table": table, "level": np.zeros(trend.NUM_SUMS)})
+        return Unbounded(table=table, level=np.zeros(trend.NUM_SUMS))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from fbo_flower.numerics.surrogates import trend
 from fbo_flower.simulation.problems import Config, Problem
 from fbo_flower.space import Float, SearchSpace
 from studies.attacks.fed_ei_server import HONEST, SAME, SHARING, HostileServer, Repeating
-from studies.attacks.records import AttackResult
+from studies.attacks.harness import AttackResult
 
 NUM_AGENTS, NUM_RUNGS, NUM_SEARCHES = 12, 60, 3
 NAMES = ("gain", "time")

@@ -47,7 +47,7 @@ from fbo_flower.secure import keys
 from fbo_flower.secure import member as secure_member
 from fbo_flower.secure.server import OpenSum
 from fbo_flower.simulation.problems import Config, Problem
-from studies.attacks.records import AttackResult
+from studies.attacks.harness import AttackResult
 from studies.papers.ei.problems import PROBLEMS
 
 LEAST, NUM_AGENTS, SIZE = 3, 8, 256  # smallest sum, agents, slots

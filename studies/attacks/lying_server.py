@@ -26,7 +26,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import AgentJournal
-from studies.attacks.records import AttackResult, compared
+from studies.attacks.harness import AttackResult, compared
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 ALGORITHM = DPFTS(noise="local", sampling_rate=1.0, num_initial=3, num_candidates=64, num_path_features=32)

@@ -23,12 +23,11 @@ from fbo_flower import strategies
 from fbo_flower.algorithms import DPFTS
 from fbo_flower.algorithms.records import AgentState, Array, Phase, Task, Trials, floats
 from fbo_flower.algorithms.run_task import run_task
-from fbo_flower.clients import client_app
 from fbo_flower.numerics.discrete_noise import Uniform, add_noise, grid_step, uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.simulation.problems import make_problem
-from studies.attacks.records import AttackResult, TappedGrid, compared, rms
+from studies.attacks.harness import AttackResult, compared, overhear, rms
 
 NUM_MESSAGES, NUM_OBSERVATIONS = 20, 8
 NUM_AGENTS, NUM_ROUNDS = 8, 12
@@ -148,25 +147,22 @@ def central_noise(server_seed: int | None, seed: int) -> CentralNoise:
     server_seed : of the strategy; None: it has none
     seed : of the agents and of the problem
     """
-    problem = make_problem("gp-samples", NUM_AGENTS, seed, {})
-    grid = TappedGrid(client_app(problem, problem.space, seed=seed), NUM_AGENTS)
-    server = strategies.DPFTS(
-        num_agents=NUM_AGENTS, seed=server_seed, sampling_rate=1.0, schedule=0.0,
-        noise_multiplier=MULTIPLIER, num_candidates=32, num_path_features=32,
-    )  # fmt: skip
     with TemporaryDirectory() as directory:
-        server.start(grid, num_rounds=NUM_ROUNDS, journal=Path(directory) / "study.db").study.save(
-            Path(directory)
-        )
+        heard = overhear(
+            "gp-samples", strategies.DPFTS, NUM_ROUNDS, seed, num_agents=NUM_AGENTS,
+            server_seed=server_seed, start={"journal": Path(directory) / "study.db"}, sampling_rate=1.0,
+            schedule=0.0, noise_multiplier=MULTIPLIER, num_candidates=32, num_path_features=32,
+        )  # fmt: skip
+        heard.study.save(Path(directory))
         settings = json.loads((Path(directory) / "study.json").read_text(encoding="utf-8"))
     recorded = int(settings["runs"][0]["seed"])
     sent: dict[int, list[Array]] = {}
-    for report in grid.heard.sent("weights"):
+    for report in heard.sent("weights"):
         sent.setdefault(report.round, []).append(floats(report.arrays["weights"]))
-    released = {o.round: floats(o.arrays["weights"])[0] for o in grid.heard.told("weights")}
+    released = {o.round: floats(o.arrays["weights"])[0] for o in heard.told("weights")}
     rounds = sorted(released)
     sums = np.array([np.mean(sent[k - 1], axis=0) for k in rounds])  # one region, equal shares
-    clip = float(server.algorithm.options()["clip"])  # type: ignore[arg-type]
+    clip = float(heard.options["clip"])
     step, stddev = grid_step(clip, MULTIPLIER), MULTIPLIER * clip / NUM_AGENTS
     nothing = np.zeros(sums.shape[1], dtype=np.int64)
     rebuilt = [

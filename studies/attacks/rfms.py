@@ -18,7 +18,7 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import SitesProblem, make_problem
-from studies.attacks.records import AttackResult
+from studies.attacks.harness import AttackResult
 
 CURATOR = 2
 NUM_CANDIDATES = 30

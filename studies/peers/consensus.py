@@ -44,7 +44,6 @@ from fbo_flower.algorithms.records import (
     Array,
     Federation,
     IntArray,
-    Payload,
     Phase,
     Task,
     Trials,
@@ -140,7 +139,7 @@ class ConsensusState:
 
 @dataclass(frozen=True, kw_only=True)
 class Consensus(LocalEI[ConsensusState]):
-    """Expected improvement with averaged designs; `EIOptions` describes the other options.
+    """Expected improvement with averaged designs; `LocalEI` describes the other options.
 
     Parameters
     ----------
@@ -234,11 +233,11 @@ class Consensus(LocalEI[ConsensusState]):
         number = np.array([trial], dtype=np.int64)
         return agent_state.write(design=query.points[0], design_trial=number, hyperparameters=fitted)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         own = proposal(agent_state)
         if task.phase is not Phase.TRAIN or own is None or agent_state.next_trial != task.end:
-            return Payload()
-        return Design(design=own[0]).payload
+            return Design()
+        return Design(design=own[0])
 
 
 def proposal(agent_state: AgentState) -> Array | None:

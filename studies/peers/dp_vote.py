@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -36,7 +36,6 @@ from fbo_flower.algorithms.records import (
     Best,
     Federation,
     IntArray,
-    Payload,
     Phase,
     Scalar,
     ServerResults,
@@ -347,22 +346,22 @@ class DPVote(Algorithm[VoteState]):
         points = listed_points(agent_state.space, self.num_configs, _seed(task))
         return agent_state.write(winner=points[winner])
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         if not Ballot.of(task).vote:
-            return Payload()
+            return Votes()
         points = listed_points(agent_state.space, self.num_configs, _seed(task))
         # zeros without a success are sent too: that there was none must not be known
-        return Votes(votes=votes(agent_state.history, points, self.num_votes)).payload
+        return Votes(votes=votes(agent_state.history, points, self.num_votes))
 
-    def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
+    def protect(self, task: Task, agent_state: AgentState, content: Any, uniform: Uniform) -> Any:
         """Add the agent's part of the noise to its votes."""
-        if "votes" not in payload.arrays:
-            return payload
+        if content.votes is None:
+            return content
         num_members = len(task.arrays["secure.members"]) + 1 if "secure.members" in task.arrays else 1
         step = grid_step(self.sensitivity, self.noise_multiplier)
         stddev = self.sensitivity * self.own_noise(num_members)
-        noisy = add_noise(to_steps(floats(payload.arrays["votes"]), step), stddev, step, uniform)
-        return Votes(votes=noisy).payload
+        noisy = add_noise(to_steps(content.votes, step), stddev, step, uniform)
+        return Votes(votes=noisy)
 
     def message_noise(self) -> float:
         """Return the noise multiplier of an agent's own noise in the largest group, where it is least."""

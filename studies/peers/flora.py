@@ -46,7 +46,6 @@ from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
     Federation,
-    Payload,
     Phase,
     ServerResults,
     Task,
@@ -272,7 +271,7 @@ class Sums(Content):
 
 @dataclass(frozen=True, kw_only=True)
 class FLoRA(LocalEI[FloraState]):
-    """One exchange of loss surfaces; `EIOptions` describes the options of the local steps.
+    """One exchange of loss surfaces; `LocalEI` describes the options of the local steps.
 
     Parameters
     ----------
@@ -435,12 +434,12 @@ class FLoRA(LocalEI[FloraState]):
             agent_state = agent_state.learn(outcome)
         return super().session(task, agent_state, draws, evaluate)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         if not Work.of(task).share or not agent_state.history.num_succeeded:
-            return Payload()
+            return Sums()
         x, y = self.observations(agent_state)
         gram, moment = statistics(_features(task)(x), y)
-        return Sums(gram=gram, moment=moment).payload
+        return Sums(gram=gram, moment=moment)
 
 
 def _features(task: Task) -> RandomFeatures:

@@ -44,7 +44,6 @@ from fbo_flower.algorithms.records import (
     Array,
     Federation,
     IntArray,
-    Payload,
     Phase,
     Task,
     Trials,
@@ -194,7 +193,7 @@ class FMTBOState:
 
 @dataclass(frozen=True, kw_only=True)
 class FMTBO(LocalEI[FMTBOState]):
-    """Expected improvement with shared hyperparameters; `EIOptions` describes the other options.
+    """Expected improvement with shared hyperparameters; `LocalEI` describes the other options.
 
     Parameters
     ----------
@@ -295,14 +294,14 @@ class FMTBO(LocalEI[FMTBOState]):
         start = None if stored is None else gp.Hyperparameters.from_array(KERNEL, floats(stored))
         return compute(Fit(x, y, KERNEL, start, PRIORS))
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         if "hyperparameters" not in agent_state.arrays or "seed" not in task.values or not task.num_trials:
-            return Payload()
+            return Own()
         space, theta = agent_state.space, floats(agent_state.arrays["hyperparameters"])
         x, y = self.observations(agent_state)
         posterior = gp.posterior(x, y, gp.Hyperparameters.from_array(KERNEL, theta))
         points = public_points(space, self.num_points, int(task.values["seed"]))
-        return Own(theta=theta, ranks=ranks_of(posterior.predict(space.features(points))[0])).payload
+        return Own(theta=theta, ranks=ranks_of(posterior.predict(space.features(points))[0]))
 
 
 def public_points(space: SearchSpace, num_points: int, seed: int) -> Array:

@@ -24,7 +24,6 @@ from fbo_flower.algorithms.records import (
     AgentState,
     Array,
     Federation,
-    Payload,
     Phase,
     Task,
     Trials,
@@ -62,7 +61,7 @@ class SharingState:
 
 @dataclass(frozen=True, kw_only=True)
 class ShareBest(LocalEI[SharingState]):
-    """Repeat the best of the others' best points; `EIOptions` describes the other options.
+    """Repeat the best of the others' best points; `LocalEI` describes the other options.
 
     Parameters
     ----------
@@ -140,7 +139,7 @@ class ShareBest(LocalEI[SharingState]):
             return Trials(rng.random((1, agent_state.space.dimension))), None
         return super().step(task, agent_state, rng)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         history, objectives = agent_state.history, len(agent_state.aims.objectives)
         values = agent_state.usable_values(own=True)
         usable = np.flatnonzero(np.isfinite(values))
@@ -150,9 +149,9 @@ class ShareBest(LocalEI[SharingState]):
             values = np.full(len(values), np.nan)
             values[rng().choice(front)] = 0.0
         if task.phase is not Phase.TRAIN or not np.isfinite(values).any():
-            return Payload()
+            return Best()
         row = int(np.nanargmax(values))
-        return Best(point=agent_state.history.points[row], value=values[[row]]).payload
+        return Best(point=agent_state.history.points[row], value=values[[row]])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -104,6 +104,7 @@ def joint(problem: str, seed: int, gain: dict[str, float]) -> dict[str, np.ndarr
     return {f"{row}/{name}": values for row, own in found.items() for name, values in own.items()}
 
 
+LONG = ["base", *(f"a row with a long name and number {n}" for n in range(9))]
 GAIN = {"base": 0.0, "ahead": 0.5, "behind": -0.5, "few": 1.0}
 
 
@@ -172,15 +173,19 @@ def test_a_stopped_experiment_continues_and_tells_of_its_finished_seeds(tmp_path
     assert again["one", "ahead", "best", "6", "base"]["seeds"] == "3"
 
 
-@pytest.mark.parametrize("how", [{}, {"how": "log"}, {"against": "cost", "how": "mean"}])
+@pytest.mark.parametrize(
+    "how", [{}, {"how": "log"}, {"against": "cost", "how": "mean"}, {"problems": ["one", "a"], "rows": LONG}]
+)
 def test_pictures_can_be_read(how, tmp_path, monkeypatch):
     kept: list[Any] = []
     monkeypatch.setattr(harness, "save_figure", lambda figure, path, dpi: kept.append(figure) or path)
     directory = open_directory(tmp_path, {})
-    chosen = part(**how)
+    chosen = part(**how, common={"gain": dict.fromkeys([*GAIN, *LONG], 0.5)})
     run_jobs([each for place in range(3) for each in chosen.jobs(place)], directory, 1)
     harness.draw(chosen, harness.lines_of(chosen, directory), Path("unused.png"))
     (figure,) = kept
-    assert [axis.get_title(loc="left") for axis in figure.axes] == ["one", "three"]
-    assert len(figure.axes[0].get_legend_handles_labels()[1]) == (4 if how else 3), "the baseline is the axis"
+    assert [axis.get_title(loc="left") for axis in figure.axes] == list(chosen.problems)
+    assert {axis.get_xlabel() for axis in figure.axes} == {how.get("against", "evaluations")}
+    shown = len(chosen.rows) - ("how" not in how)
+    assert len(figure.axes[0].get_legend_handles_labels()[1]) == shown, "the baseline is the axis"
     assert unreadable(figure, covered=False) == []

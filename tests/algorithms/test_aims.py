@@ -29,14 +29,10 @@ def test_observations_from_before_are_read_by_name_and_a_gap_is_a_failure():
     np.testing.assert_array_equal(outputs, [[-3, 1, 0.9], [math.nan] * 3, [-5, 0.5, 1]])
     np.testing.assert_array_equal(values, outputs[:, 0])
     assert Aims.of(True).observed(np.array([2.0]))[0].tolist() == [-2]
-    for aims, wrong in (
-        (AIMS, {"size": [1]}),
-        (AIMS, np.ones(2)),
-        (NUMBER, before),
-        (AIMS, before | {"size": [1]}),
-    ):
+    wrong = [(AIMS, {"size": [1]}), (AIMS, np.ones(2)), (NUMBER, before), (AIMS, before | {"size": [1]})]
+    for aims, observations in wrong:
         with pytest.raises(ConfigError, match="prior: expected"):
-            aims.observed(wrong)
+            aims.observed(observations)
 
 
 def test_what_an_agent_says_of_them_has_no_bounds():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from fbo_flower.algorithms import (
     RGPE,
     TAF,
     Algorithm,
+    Content,
     ExpectedImprovement,
     Fed1UCB,
     FedEI,
@@ -25,10 +26,11 @@ from fbo_flower.algorithms import (
     LocalPNE,
     RandomSearch,
     ThompsonSampling,
+    real,
 )
 from fbo_flower.algorithms.pne.gp import GPPNE
 from fbo_flower.algorithms.pne.racing import RacingPNE
-from fbo_flower.algorithms.records import Payload, Report, Trials
+from fbo_flower.algorithms.records import Report, Trials
 from fbo_flower.algorithms.registry import FTS_OPTIONS
 
 FEW = {"num_candidates": 64}
@@ -76,11 +78,9 @@ FTS_VARIANTS: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, tuple[Algorithm[Any], dict[str, Any]]] = {
     "random in twos": (RandomSearch(trials_per_round=2, num_initial=1), {}),
     "ts in twos": (ThompsonSampling(trials_per_round=2, y_transform="clip", **PATHS), {}),
-    "ts repeats": (
-        ThompsonSampling(
-            kernel="matern52", y_transform="rank", min_distance=0.0, deviation_scale=0.5, **PATHS
-        ), {},
-    ),
+    "ts repeats": (ThompsonSampling(
+        kernel="matern52", y_transform="rank", min_distance=0.0, deviation_scale=0.5, **PATHS
+    ), {}),
     "ei in twos": (ExpectedImprovement(trials_per_round=2, y_transform="rank", min_distance=0.0, **FEW), {}),
     **{f"fts {name}": (FTS(**FTS_SMALL, **options), {}) for name, options in FTS_VARIANTS.items()},
     "dp-fts draws of regions": (
@@ -119,11 +119,18 @@ def test_options_break_nothing_that_every_algorithm_keeps(name):
 # -- the contract catches what it should --------------------------------------------------------------
 
 
+@dataclass(frozen=True, kw_only=True)
+class Secret(Content):
+    secret: Annotated[np.ndarray | None, real("D")] = None
+
+
 class Leaky(RandomSearch):
     """Sends what it must not."""
 
+    report_content: ClassVar[type[Content]] = Secret
+
     def summarise(self, task, agent_state, rng):
-        return Payload({"secret": agent_state.history.points[-1:] + 0.0})
+        return Secret(secret=agent_state.history.points[-1] + 0.0)
 
 
 class Forgetful(RandomSearch):

@@ -50,10 +50,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "misspelt hook": ({"sumarise": lambda self, t, a, r: None}, "sumarise: .*did you mean summarise?"),
     "misspelt variable": ({"budget_options": 3}, "did you mean budget_option?"),
-    "other arguments": (
-        {"tell": lambda self, state, reports: state},
-        r"tell: expected \(self, state, phase, replies\), got \(self, state, reports\)",
-    ),
+    "other arguments": ({"tell": lambda self, state, reports: state},
+                        r"tell: expected \(self, state, phase, replies\), got \(self, state, reports\)"),
     "method for a variable": ({"barrier": lambda self: ""}, "expected a class variable, got a method"),
     "method for a property": ({"secure_sums": lambda self: 3}, "secure_sums: expected @property"),
     "variable for a method": ({"finished": True}, r"finished: expected a method \(self, state"),
@@ -107,14 +105,13 @@ def test_what_nobody_could_mistake_is_allowed():
         names: tuple[str, ...] = field(default=())
 
         def summarise(self, task, agent_state, rng, *, extra=None):
-            return Sum().payload
+            return Sum()
 
     assert Mine(num_initial=2).num_initial == 2
     assert Mine(secure_sums=3).options()["secure_sums"] == 3, "it has a summable report"
-    with pytest.raises(ConfigError, match="from 2 on, got 1"):
-        Mine(secure_sums=1)
-    with pytest.raises(ConfigError, match="secure_sums"):
-        RandomSearch(secure_sums=3)
+    for kind, least, match in ((Mine, 1, "from 2 on, got 1"), (RandomSearch, 3, "secure_sums")):
+        with pytest.raises(ConfigError, match=match):
+            kind(secure_sums=least)
 
 
 @pytest.mark.parametrize("value", [{"a": 1}, [[1]], ((1,),), {1}, float("inf"), print], ids=str)

@@ -11,32 +11,13 @@ from contract import MIXED, SQUARE, Run, same
 from scipy import stats
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.algorithms import FTS, FedPNE, RandomSearch
+from fbo_flower.algorithms import FTS, FedPNE, RandomSearch, records
+from fbo_flower.algorithms import messages as schemas
 from fbo_flower.algorithms.bandits.base import once_per_state
 from fbo_flower.algorithms.fts.fts import Advice, Message
-from fbo_flower.algorithms.messages import (
-    ArraySpec,
-    Content,
-    Schema,
-    Summand,
-    real,
-    schema_of,
-    summable,
-    summands_of,
-    whole,
-)
+from fbo_flower.algorithms.messages import ArraySpec, Content, Schema, real, schema_of, summable, summands_of
 from fbo_flower.algorithms.progress import Progress
-from fbo_flower.algorithms.records import (
-    AgentState,
-    AnyArray,
-    Federation,
-    Payload,
-    Phase,
-    Report,
-    Task,
-    Trials,
-    natural_key,
-)
+from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Report, Task, Trials
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.wire.checks import checked_arrays, checked_values
 
@@ -54,11 +35,8 @@ ADVICE = Schema(
 )
 
 
-def test_the_schema_of_advice_is_the_one_written_by_hand():
+def test_the_schema_of_advice_is_the_one_written_by_hand_also_with_a_row_for_each_of_several_steps():
     assert schema_of(Advice, FTS(num_features=5), SPACE) == ADVICE
-
-
-def test_a_task_of_several_steps_may_have_a_row_for_each():
     arrays = dict(ADVICE.arrays)
     arrays["weights"] = ArraySpec((None, 5), max_length=3)
     arrays["point"] = ArraySpec((None, 2), low=0.0, high=1.0, max_length=3)
@@ -90,7 +68,7 @@ def test_a_summand_is_as_long_as_an_array_of_the_task_and_its_bound_may_be_an_op
     assert not schema_of(Counts, secure, SPACE).arrays
     task = Task(Phase.TRAIN, 1, 0, 1, {"cells": np.zeros(4)}, {"sum": True})
     summands = summands_of(secure, SPACE, task)
-    assert summands == {"counts": Summand((4,), 50.0), "present": Summand((4,), 1.0)}
+    assert summands == {"counts": schemas.Summand((4,), 50.0), "present": schemas.Summand((4,), 1.0)}
 
 
 def test_content_travels_without_its_defaults_and_comes_back():
@@ -100,13 +78,14 @@ def test_content_travels_without_its_defaults_and_comes_back():
     task = Task(Phase.TRAIN, 1, 0, 1, {**sent.arrays, "secure.members": np.ones(1)}, sent.values)
     assert Advice.of(task).values == sent.values
     assert Advice.of(task).point is sent.point
-    assert Message().payload == Payload()
+    assert not Message().arrays
+    assert not Message().values
     assert Message.of(Report(0, 1)) == Message()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cells(Content):
-    cells: Annotated[AnyArray | None, whole(None, high=9, most=4)] = None
+    cells: Annotated[AnyArray | None, schemas.whole(None, high=9, most=4)] = None
     triangle: Annotated[AnyArray | None, real(lambda algorithm, space: space.dimension + 1)] = None
     count: int = 0
 
@@ -137,23 +116,19 @@ def test_scalars_that_do_not_fit_are_refused():
             checked_values({"values": text}, schema)
 
 
-def test_progress_never_goes_back():
+def test_progress_never_goes_back_and_agents_are_sorted_as_people_count():
     progress = Progress({"a": 4}).advance({"a": Report(0, 3), "b": Report(0, 3)})
     assert progress.next_trial == {"a": 4, "b": 3}
-
-
-def test_agents_are_sorted_as_people_count():
-    federation = Federation(SQUARE, ("10", "b", "2", "a", "02"))
+    federation = records.Federation(SQUARE, ("10", "b", "2", "a", "02"))
     assert federation.agents == ("02", "2", "10", "a", "b")
-    assert natural_key("²")[0] == 1, "a superscript is no number"
+    assert records.natural_key("²")[0] == 1, "a superscript is no number"
     with pytest.raises(ConfigError, match="every id once"):
-        Federation(SQUARE, ("1", "1"))
+        records.Federation(SQUARE, ("1", "1"))
 
 
 def test_failed_trials_count_as_the_worst_seen():
-    history = Trials(
-        np.eye(3), np.array([2.0, np.nan, 1.0]), np.arange(3), np.array(["", "no", ""], dtype=object)
-    )
+    reasons = np.array(["", "no", ""], dtype=object)
+    history = Trials(np.eye(3), np.array([2.0, np.nan, 1.0]), np.arange(3), reasons)
     points, values = history.observed()
     assert values.tolist() == [2.0, 1.0, 1.0]
     assert len(points) == 3
@@ -169,18 +144,13 @@ def outcome(points, values, first, counts, spans, failures=None):
     return Trials(np.array(points), np.array(values), trials, failures, spans, np.array(counts))
 
 
-AFTER = np.array([[3.0, 4.0], [7.0, 9.0]])
-
-
 def test_evaluations_of_one_point_become_one_row_in_the_order_of_first_evaluations():
     nan = float("nan")
-    first = outcome(
-        [[0.5, 0.5], [0.0, 1.0]], [2.0, nan], 10, [2, 0], [3, 1], np.array(["once", "dark"], dtype=object)
-    )
-    more = outcome(
-        [[-0.0, 1.0], [0.5, 0.5]], [4.0, 5.0], 14, [1, 1], [2, 1], np.array(["late", ""], dtype=object)
-    )
-    first, more = replace(first, times=np.array([[5.0, 6.0], [1.0, 2.0]])), replace(more, times=AFTER)
+    once, late = (np.array(reasons, dtype=object) for reasons in (["once", "dark"], ["late", ""]))
+    first = outcome([[0.5, 0.5], [0.0, 1.0]], [2.0, nan], 10, [2, 0], [3, 1], once)
+    more = outcome([[-0.0, 1.0], [0.5, 0.5]], [4.0, 5.0], 14, [1, 1], [2, 1], late)
+    times = np.array([[[5.0, 6.0], [1.0, 2.0]], [[3.0, 4.0], [7.0, 9.0]]])
+    first, more = replace(first, times=times[0]), replace(more, times=times[1])
     found = first.concat(more).merged()
     np.testing.assert_array_equal(found.times, [[5.0, 9.0], [1.0, 4.0]])
     np.testing.assert_array_equal(found.points, [[0.5, 0.5], [0.0, 1.0]])

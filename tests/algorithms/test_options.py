@@ -95,13 +95,10 @@ def test_the_probability_of_the_own_surrogate_is_that_of_the_paper_and_never_fal
     assert values[-1] > 0.999 or not isinstance(schedule, str)
 
 
-@pytest.mark.parametrize(
-    "schedule",
-    [
-        "", "1", "1-1/t^3", "first-", "first--1", "first-1.5", "first-1\n", "first-1234567", " first-1",
-        -0.1, 1.1, math.nan, math.inf, True, False, None, (0.5,), {},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("schedule", [
+    "", "1", "1-1/t^3", "first-", "first--1", "first-1.5", "first-1\n", "first-1234567", " first-1",
+    -0.1, 1.1, math.nan, math.inf, True, False, None, (0.5,), {},
+])  # fmt: skip
 def test_an_unknown_schedule_is_refused(schedule):
     with pytest.raises(ConfigError, match="first-K"):
         check_schedule(schedule)

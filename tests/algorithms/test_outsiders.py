@@ -15,7 +15,6 @@ from fbo_flower import simulate
 from fbo_flower.algorithms import (
     Algorithm,
     Content,
-    Payload,
     Phase,
     Progress,
     Task,
@@ -116,16 +115,16 @@ class FedTPE(TrialsPerRound, Algorithm[State]):
         told = Densities.of(task)
         if told.stage:
             assert told.text == f"stage {told.stage}"
-            return Counts(heard=told.stage).payload
+            return Counts(heard=told.stage)
         points, values = agent_state.history.observed()
         if len(values) < 4:
-            return Payload()
+            return Counts()
         order, number = np.argsort(-values), max(1, round(self.share * len(values)))
         return Counts(
             good=self._histogram(points[order[:number]]),
             other=self._histogram(points[order[number:]]),
             agents=np.ones(1),
-        ).payload
+        )
 
     def _histogram(self, points):
         cells = np.minimum((points * self.bins).astype(int), self.bins - 1)
@@ -165,8 +164,8 @@ def learning(**arrays):
     return {"learn": lambda self, task, state, outcome, rng: state.learn(outcome).write(**arrays)}
 
 
-def sending(payload):
-    return {"summarise": lambda self, task, agent_state, rng: payload}
+def sending(content):
+    return {"summarise": lambda self, task, agent_state, rng: content}
 
 
 def asking(make):
@@ -191,11 +190,10 @@ WRONG = {
     "one point": (proposing(np.ones(1)), r"got \(1,\); .*point.None"),
     "an outcome dropped": ({"learn": lambda self, task, state, outcome, rng: state}, "trial 0 again"),
     "a text kept": (learning(x="a"), "write: expected an array of numbers as x, got the text 'a'"),
-    "nothing to send": (sending(None), "summarise: .*a Payload, got None"),
-    "content to send": (sending(Counts()), "summarise: .*got a Counts; return content.payload"),
-    "another shape": (sending(Payload({"good": np.ones(3)})), r"summarise: good: .*got \(3,\)"),
-    "another name": (sending(Payload({"new": np.ones(1)})), "summarise: arrays: .*got 'new'"),
-    "NumPy's scalar": (sending(Payload(values={"heard": np.int64(1)})), r"got int64; .*\.item\(\)"),
+    "nothing to send": (sending(None), "summarise: .*a Counts, its report_content, got None; return Counts"),
+    "content of another class": (sending(Densities()), "summarise: .*a Counts.*got a Densities"),
+    "another shape": (sending(Counts(good=np.ones(3))), r"summarise: good: .*got \(3,\)"),
+    "NumPy's scalar": (sending(Counts(heard=np.int64(1))), r"got int64; .*\.item\(\)"),
 }  # fmt: skip
 
 

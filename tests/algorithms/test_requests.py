@@ -11,19 +11,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms import requests
-from fbo_flower.algorithms.requests import (
-    Condition,
-    DrawPath,
-    DrawWeights,
-    Evaluate,
-    Failed,
-    Fit,
-    Maximise,
-    Request,
-    compute,
-    outside,
-    side_by_side,
-)
+from fbo_flower.algorithms.requests import DrawPath, Failed, Fit, Request, compute, outside, side_by_side
 from fbo_flower.errors import NumericalError
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
 from fbo_flower.numerics.optim.functions import LinearFunction
@@ -44,10 +32,8 @@ def data(agent: int, n: int = 12) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fit(agent: int) -> Request:
-    start = HYPERPARAMETERS if agent % 3 else None
-    return Fit(
-        *data(agent, 5 + agent % 4), "matern52" if agent % 2 else "rbf", start and matching(start, agent)
-    )
+    start = matching(HYPERPARAMETERS, agent)
+    return Fit(*data(agent, 5 + agent % 4), start.kernel, start if agent % 3 else None)
 
 
 def matching(start: gp.Hyperparameters, agent: int) -> gp.Hyperparameters:
@@ -77,7 +63,7 @@ def fit_over_a_trend(agent: int) -> Request:
 
 
 def condition(agent: int) -> Request:
-    return Condition(*data(agent), matching(HYPERPARAMETERS, agent))
+    return requests.Condition(*data(agent), matching(HYPERPARAMETERS, agent))
 
 
 def condition_over_a_trend(agent: int) -> Request:
@@ -85,7 +71,7 @@ def condition_over_a_trend(agent: int) -> Request:
         return condition(agent)  # it has no trend
     x, y = data(agent)
     mean, covariance = shared(agent).prior(x)
-    return Condition(x, y - mean, matching(HYPERPARAMETERS, agent), covariance)
+    return requests.Condition(x, y - mean, matching(HYPERPARAMETERS, agent), covariance)
 
 
 def guided(agent: int) -> GuidedImprovement:
@@ -103,7 +89,7 @@ def maximise_where_some_columns_do_not_move(agent: int) -> Request:
 
 
 def evaluate(agent: int) -> Request:
-    return Evaluate(guided(agent), data(agent, 5)[0])
+    return requests.Evaluate(guided(agent), data(agent, 5)[0])
 
 
 def draw_path(agent: int) -> Request:
@@ -122,11 +108,11 @@ def maximise_message(agent: int) -> Request:
 
 def maximise(function, agent: int) -> Request:
     candidates = sobol(200, 2, np.random.default_rng([3, agent]))
-    return Maximise(function, candidates, np.arange(2), data(agent)[0], 0.03)
+    return requests.Maximise(function, candidates, np.arange(2), data(agent)[0], 0.03)
 
 
 def draw_weights(agent: int) -> Request:
-    return DrawWeights(FEATURES, *data(agent), 0.01, np.random.default_rng([4, agent]))
+    return requests.DrawWeights(FEATURES, *data(agent), 0.01, np.random.default_rng([4, agent]))
 
 
 def bits(result: object) -> bytes:
@@ -295,30 +281,25 @@ def test_an_interrupted_driver_lets_every_agent_clean_up(where: str) -> None:
     [(1, 100, [64, 36]), (2**15, 9, [4, 4, 1]), (2**17, 3, [1, 1, 1]), (2**18, 2, [1, 1])],
 )
 def test_requests_that_are_stacked_hold_at_most_a_mebibyte(numbers: int, count: int, expected: list) -> None:
-    together: list[int] = []
-
     class Sized(Request):
         shape, size, held = (), numbers, 0
 
         @staticmethod
         def compute(requests):
-            together.append(len(requests))
             return [len(requests)] * len(requests)
 
-    assert side_by_side(partial(compute, Sized()) for _ in range(count)) == [
-        n for n in expected for _ in range(n)
-    ]
-    assert together == expected
+    found = side_by_side(partial(compute, Sized()) for _ in range(count))
+    assert found == [n for n in expected for _ in range(n)]
 
 
-@pytest.mark.parametrize("kind", [Fit, Condition, DrawPath, DrawWeights])
+@pytest.mark.parametrize("kind", [Fit, requests.Condition, DrawPath, requests.DrawWeights])
 def test_fewer_requests_are_stacked_when_histories_are_long(kind: type) -> None:
     def request(n: int) -> Request:
         x, y = data(0, n)
         given = {
-            Fit: ("rbf", None), Condition: (HYPERPARAMETERS,), DrawWeights: (0.01, None),
+            Fit: ("rbf", None), requests.Condition: (HYPERPARAMETERS,), requests.DrawWeights: (0.01, None),
             DrawPath: (HYPERPARAMETERS, 40, 1.0, None),
         }  # fmt: skip
-        return kind(*([FEATURES] if kind is DrawWeights else []), x, y, *given[kind])
+        return kind(*([FEATURES] if kind is requests.DrawWeights else []), x, y, *given[kind])
 
     assert [request(n).at_once for n in (12, 100, 400)] == [64, 2**17 // 100**2, 1]

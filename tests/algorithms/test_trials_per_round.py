@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from contract import SQUARE, Run, assert_same, hills, same
+from one_task import done, observed
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, Matern
 
 from fbo_flower.algorithms import (
     DPFTS,
@@ -24,7 +27,7 @@ from fbo_flower.algorithms.fts.fts import Advice
 from fbo_flower.algorithms.messages import STEPS
 from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
 from fbo_flower.algorithms.requests import Fit
-from fbo_flower.algorithms.run_task import TaskResult, as_measured, run_task
+from fbo_flower.algorithms.run_task import TaskResult, as_measured
 from fbo_flower.algorithms.senders import own_probability
 from fbo_flower.clients import client_app
 from fbo_flower.errors import WireError
@@ -94,22 +97,26 @@ def test_a_late_joiner_of_fed_ei_uses_the_others_rows_in_all_of_its_first_trials
 # -- the coin of every step ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("advice", ["single", "portfolio"])
+@pytest.mark.parametrize("advice", ["single", "portfolio", "sums"])
 def test_every_step_has_a_coin_of_its_own_iteration(advice):
     # 360 tosses; chi-squared would be over 5 in a step with probability .025: 4 standard errors
-    algorithm = FTS(trials_per_round=4, advice=advice, schedule="1-1/t", **SMALL["fts"])
-    run = Run.begin(algorithm, num_agents=6).steps(2)
-    tosses, counts = 0, np.zeros(4)
-    for seed in range(60):
-        _, tasks = algorithm.ask(run.state, Phase.TRAIN, 3, list(run.agents), generator(seed, "ask"))
-        for task in tasks.values():
-            counts[np.asarray(task.arrays.get(STEPS, ()), dtype=np.int64)] += 1
-            tosses += 1
-    first = run.state.progress.of("0") - algorithm.num_initial + 1
+    common: dict[str, Any] = {"trials_per_round": 4, "schedule": "1-1/t"}
+    if advice == "sums":
+        algorithm: Any = DPFTS(**SMALL["dp-fts"] | common)
+        state, trial = Run.begin(algorithm).steps(2).state, 7
+        tosses = [algorithm._advice(state, trial, generator(seed)) for seed in range(360)]
+    else:
+        algorithm = FTS(advice=advice, **common, **SMALL["fts"])
+        run = Run.begin(algorithm, num_agents=6).steps(2)
+        agents, trial = list(run.agents), run.state.progress.of("0")
+        asked = (algorithm.ask(run.state, Phase.TRAIN, 3, agents, generator(s, "ask")) for s in range(60))
+        tosses = [task.arrays for _, tasks in asked for task in tasks.values()]
+    steps = np.concatenate([arrays.get(STEPS, np.empty(0, dtype=np.int64)) for arrays in tosses])
+    shares, first = np.bincount(steps, minlength=4) / 360, trial - algorithm.num_initial + 1
     expected = np.array([1 - own_probability("1-1/t", first + step) for step in range(4)])
-    error = np.sqrt(expected * (1 - expected) / tosses)
-    assert (np.abs(counts / tosses - expected) < 4 * error).all()
-    assert (np.abs(counts / tosses - expected[::-1]) > 4 * error).any(), "the order of the steps counts"
+    error = np.sqrt(expected * (1 - expected) / 360)
+    assert (np.abs(shares - expected) < 4 * error).all()
+    assert (np.abs(shares - expected[::-1]) > 4 * error).any(), "the order of the steps counts"
 
 
 def test_advised_steps_maximise_their_own_message_and_the_others_are_thompson_sampling():
@@ -214,34 +221,11 @@ def test_the_last_exchange_is_smaller_if_the_operators_limit_does_not_divide(tmp
     assert len(study.trials.where(agent="0")) == 12
 
 
-CASES: dict[str, dict[str, Any]] = {
-    "random": {},
-    "ts": PATHS,
-    "ei": {"num_candidates": 64},
-    "fts": {**PATHS, "num_features": 20},
-    "fed-ei with a pool": {"num_candidates": 64, "secure_sums": 0},
-    "taf": {**PATHS, "num_features": 12},
-}
-
-
-def draws(purpose: str, *keys: int) -> np.random.Generator:
-    return generator(3, "agent", "0", purpose, "train", *keys)
+START = generator(0, "points").random((4, 2))
 
 
 def hill(points: np.ndarray) -> np.ndarray:
     return -np.sum((points - np.array([0.3, 0.6])) ** 2, axis=1)
-
-
-class Recorder:
-    """Evaluates hills and remembers the batches."""
-
-    def __init__(self) -> None:
-        self.batches: list[np.ndarray] = []
-
-    def __call__(self, query: Trials, first_trial: int) -> Trials:
-        points = SQUARE.snap(query.points)
-        self.batches.append(points)
-        return Trials(points, hill(points), first_trial + np.arange(len(points)))
 
 
 def pool() -> Pool:
@@ -256,18 +240,13 @@ def pool() -> Pool:
 
 def do(name: str, at_once: int, num_trials: int = 7) -> tuple[TaskResult, list[np.ndarray]]:
     """An agent with four observations does one task."""
-    options = {**CASES[name], "num_initial": 4, "trials_per_round": num_trials}
-    algorithm = make_algorithm(name.split(maxsplit=1)[0], options)
-    start = generator(0, "points").random((4, 2))
-    state = AgentState(SQUARE, Trials(start, hill(start), np.arange(4)))
-    recorder = Recorder()
-    content = pool() if "pool" in name else Pool()
-    task = content.task(Phase.TRAIN, 2, 4, num_trials)
-    return run_task(algorithm, task, state, recorder, draws, at_once=at_once), recorder.batches
+    algorithm = make_algorithm(name, {**SMALL[name], "num_initial": 4, "trials_per_round": num_trials})
+    task = (pool() if name == "fed-ei" else Pool()).task(Phase.TRAIN, 2, 4, num_trials)
+    return done(algorithm, task, observed(START, hill(START)), hill, at_once)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_task_is_done_in_batches_of_different_points_that_begin_as_single_steps_do(name: str) -> None:
+@pytest.mark.parametrize("name", ["random", "ts", "ei", "fts", "fed-ei", "taf"])
+def test_a_task_is_done_in_batches_of_different_points_that_begin_as_single_steps_do(name: str):
     result, batches = do(name, 3)
     assert [len(batch) for batch in batches] == [3, 3, 1]
     assert len(np.unique(np.concatenate(batches), axis=0)) == 7
@@ -282,74 +261,59 @@ def test_a_task_is_done_in_batches_of_different_points_that_begin_as_single_step
         np.testing.assert_array_equal(np.concatenate(one), np.concatenate(batches))
 
 
-def test_a_batch_of_fed_ei_begins_with_a_row_of_the_pool() -> None:
-    _, batches = do("fed-ei with a pool", 3)
+def test_a_batch_of_fed_ei_begins_with_a_row_of_the_pool():
+    _, batches = do("fed-ei", 3)
     rows = SQUARE.snap(pool().arrays["rows"][:, :-1])
     found = [(rows == point).all(axis=1).any() for point in np.concatenate(batches)]
     assert found == [True, *[False] * 6]
     assert hill(batches[0][:1]).min() > np.median(hill(rows)), "the model expects most of it"
 
 
-def test_without_fantasies_expected_improvement_proposes_one_place_twice() -> None:
+def test_without_fantasies_expected_improvement_proposes_one_place_twice():
     """The control: a pending point that the model ignores attracts the next proposal."""
-    algorithm = make_algorithm("ei", {**CASES["ei"], "num_initial": 4, "min_distance": 0.0})
-    start = generator(0, "points").random((4, 2))
-    state = AgentState(SQUARE, Trials(start, hill(start), np.arange(4)))
-    seen = [Recorder(), Recorder()]
-    for trial, recorder in zip((4, 5), seen, strict=True):
-        run_task(algorithm, Task(Phase.TRAIN, 2, trial, 1), state, recorder, draws)
-    ignored = np.linalg.norm(seen[0].batches[0] - seen[1].batches[0])
-    both = Recorder()
-    run_task(algorithm, Task(Phase.TRAIN, 2, 4, 2), state, both, draws, at_once=2)
-    apart = np.linalg.norm(both.batches[0][0] - both.batches[0][1])
+    algorithm = make_algorithm("ei", {**SMALL["ei"], "num_initial": 4, "min_distance": 0.0})
+
+    def batches(trial, number):
+        task = Task(Phase.TRAIN, 2, trial, number)
+        return done(algorithm, task, observed(START, hill(START)), hill, number)[1]
+
+    ignored = np.linalg.norm(batches(4, 1)[0] - batches(5, 1)[0])
+    apart = np.linalg.norm(np.diff(batches(4, 2)[0], axis=0))
     assert ignored < 0.02
     assert apart > 0.05
 
 
-def test_a_failed_design_is_followed_by_random_points() -> None:
-    algorithm = make_algorithm("ei", {**CASES["ei"], "num_initial": 2, "trials_per_round": 4})
-    failed = Trials(np.full((2, 2), 0.5), np.full(2, np.nan), np.arange(2))
-    state, recorder = AgentState(SQUARE, failed), Recorder()
-    run_task(algorithm, Task(Phase.TRAIN, 2, 2, 4), state, recorder, draws, at_once=4)
-    assert len(np.unique(recorder.batches[0], axis=0)) == 4
+def test_a_failed_design_is_followed_by_random_points():
+    algorithm = make_algorithm("ei", {**SMALL["ei"], "num_initial": 2, "trials_per_round": 4})
+    failed = observed(np.full((2, 2), 0.5), np.full(2, np.nan))
+    _, batches = done(algorithm, Task(Phase.TRAIN, 2, 2, 4), failed, hill, 4)
+    assert len(np.unique(batches[0], axis=0)) == 4
 
 
 # -- what is believed -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["ts", "ei"])
-def test_the_believed_value_is_the_posterior_mean_by_the_textbook(name: str) -> None:
-    algorithm: Any = make_algorithm(name, {**CASES[name], "y_transform": "standardise"})
+def test_the_believed_value_is_the_posterior_mean_by_the_textbook(name: str):
+    algorithm: Any = make_algorithm(name, {**SMALL[name], "y_transform": "standardise"})
     points = generator(1, "points").random((6, 2))
     values = 5.0 + 100.0 * hill(points)
     theta = gp.Hyperparameters("rbf" if name == "ts" else "matern52", np.array([0.4, 0.7]), 1.3, 1e-3)
-    state = AgentState(SQUARE, Trials(points, values, np.arange(6)))
-    state = state.write(hyperparameters=theta.to_array())
+    state = observed(points, values).write(hyperparameters=theta.to_array())
     where = generator(2, "points").random((3, 2))
-    if name == "ts":
-        found = algorithm.expected_values(Task(Phase.TRAIN, 1, 6, 1), state, where)
-    else:  # it fits first
-        x, y = algorithm.observations(state)
-        request = fit_of(state, x, y)
+    if name == "ei":  # it fits first
+        request = fit_of(state, *algorithm.observations(state))
         theta = request.compute([request])[0]
-        found = algorithm.expected_values(Task(Phase.TRAIN, 1, 6, 1), state, where)
-    y = (values - values.mean()) / values.std()
-    covariance = kernel(points, points, theta) + theta.noise_variance * np.eye(6)
-    means = kernel(where, points, theta) @ np.linalg.solve(covariance, y)
+    found = algorithm.expected_values(Task(Phase.TRAIN, 1, 6, 1), state, where)
+    shape = RBF(theta.lengthscales) if name == "ts" else Matern(theta.lengthscales, nu=2.5)
+    process = GaussianProcessRegressor(theta.outputscale * shape, alpha=theta.noise_variance, optimizer=None)
+    means = process.fit(points, (values - values.mean()) / values.std()).predict(where)
     expected = np.clip(means * values.std() + values.mean(), values.min(), values.max())
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
-def kernel(a: np.ndarray, b: np.ndarray, theta: gp.Hyperparameters) -> np.ndarray:
-    squared = np.sum(((a[:, None] - b[None]) / theta.lengthscales) ** 2, axis=2)
-    if theta.kernel == "rbf":
-        return theta.outputscale * np.exp(-0.5 * squared)
-    r = np.sqrt(5.0 * squared)
-    return theta.outputscale * (1.0 + r + r**2 / 3.0) * np.exp(-r)
-
-
 @pytest.mark.parametrize("name", Y_TRANSFORMS)
-def test_an_observed_value_is_believed_as_it_is(name: str) -> None:
+def test_an_observed_value_is_believed_as_it_is(name: str):
     values = np.array([0.3, -2.0, 5.0, 1.0, 0.9])
     transformed = transform(values, name)
     found = as_measured(transformed, transformed, values)
@@ -360,13 +324,13 @@ def test_an_observed_value_is_believed_as_it_is(name: str) -> None:
     assert inside.min() >= -2.0
 
 
-def test_before_the_first_success_nothing_is_believed() -> None:
+def test_before_the_first_success_nothing_is_believed():
     state = AgentState(SQUARE, Trials.empty(2))
     task = Task(Phase.TRAIN, 1, 0, 2)
     assert np.isnan(ThompsonSampling().expected_values(task, state, np.zeros((2, 2)))).all()
 
 
-def test_hyperparameters_are_fitted_once_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hyperparameters_are_fitted_once_in_a_batch(monkeypatch: pytest.MonkeyPatch):
     fitted: list[int] = []
     compute = Fit.compute
     monkeypatch.setattr(

@@ -21,10 +21,7 @@ BANDITS = {
     "pf-pne racing": ("pf-pne", {"variant": "racing", "budget": 150}, FREE),
     "pf-pne gp": ("pf-pne", {"variant": "gp", "budget": 14}, FREE),
     "hct observed": ("hct", {"scale": "observed", "budget": 200}, FREE),
-    "pf-pne": ("pf-pne", {"budget": 200}, SCALED),
-    "fed-pne": ("fed-pne", {"budget": 200}, SCALED),
-    "local-pne": ("local-pne", {"budget": 200}, SCALED),
-    "hct": ("hct", {"budget": 200}, SCALED),
+    **{name: (name, {"budget": 200}, SCALED) for name in ("pf-pne", "fed-pne", "local-pne", "hct")},
     "fed1-ucb": ("fed1-ucb", {"budget": 2000, "arms_seed": 1, "noise_stddev": 0.05}, SCALED),
     "fn-ucb": ("fn-ucb", {"budget": 12, "arms_seed": 1}, UNIT),
 }
@@ -42,8 +39,7 @@ SURROGATES = {
     "taf": ("taf", FTS),
     "ts winsorise": ("ts", {**FEW, "y_transform": "winsorise"}),
     "ts clip": ("ts", {**FEW, "y_transform": "clip"}),
-    "ei": ("ei", {"num_candidates": 64}),
-    "ei mixed": ("ei", {"num_candidates": 64}),
+    **dict.fromkeys(("ei", "ei mixed"), ("ei", {"num_candidates": 64})),
     "fed-ei": ("fed-ei", {"num_candidates": 64, "secure_sums": 0}),
     "co-kg auto": ("co-kg", {**CO_KG, "central": "auto", "refit": "doubling"}),
     "co-kg by reliability": ("co-kg", {**CO_KG, "weights": "reliability"}),
@@ -58,12 +54,12 @@ UNITS = {case: (1e2, 1e6) if case == "fed-ei" else (1e-9, 1e-5) for case in SURR
 def trials(name, options, scale=1.0, offset=0.0, *, num_agents=2, num_rounds=40, power=1, space=SQUARE):
     """Return the points of all agents' trials."""
     plain = hills(space)
-    run = Run.begin(
-        make_algorithm(name, options),
-        space=space,
-        num_agents=num_agents,
-        objective=lambda config, context: scale * plain(config, context) ** power + offset,
-    )
+
+    def objective(config, context):
+        return scale * plain(config, context) ** power + offset
+
+    algorithm = make_algorithm(name, options)
+    run = Run.begin(algorithm, space=space, num_agents=num_agents, objective=objective)
     while not run.algorithm.finished(run.state) and run.server_round < num_rounds:
         run.step()
     return np.concatenate([log.points for log in run.histories().values()])

@@ -89,7 +89,7 @@ class Telling(RandomSearch):
     def summarise(self, task, agent_state, rng):
         points, values = agent_state.history.points, agent_state.history.values
         row = int(np.argmax(values))
-        return Told(total=values.sum(keepdims=True), best=values[[row]], point=points[row]).payload
+        return Told(total=values.sum(keepdims=True), best=values[[row]], point=points[row])
 
 
 NOTHING = {"total"}

@@ -22,6 +22,7 @@ from fbo_flower.clients.memory import (
     StateMemory,
     agent_state_from_bytes,
     agent_state_to_bytes,
+    journal_path,
     open_memory,
 )
 from fbo_flower.errors import JournalError, ObjectiveError
@@ -124,19 +125,18 @@ def test_incarnation_and_notes_stay_with_the_memory_and_go_with_it(tmp_path):
     assert len(others) == 4
     assert {incarnation(in_state), incarnation(node(files[0]))} <= others
     for context in (in_state, node(files[0])):
-        with closing(open_memory(context, "3")) as memory:
+        with closing(open_memory(context, "3", journal_path(context, "3"))) as memory:
             assert memory.note("account") == {}
             memory.put_note("account", {"answers": {"inbag": 3}})
             memory.begin("s2", 5, b"")
-        with closing(open_memory(context, "3")) as memory:
+        with closing(open_memory(context, "3", journal_path(context, "3"))) as memory:
             assert memory.note("account") == {"answers": {"inbag": 3}}, "it outlives studies"
 
 
 def test_a_directory_of_journals_serves_agents_whose_operator_names_none(tmp_path):
-    open_memory(node(), "3/../x", tmp_path).close()
-    open_memory(node(tmp_path / "own.db"), "3", tmp_path).close()
-    assert sorted(p.name for p in tmp_path.glob("*.db")) == ["agent-3-x-b6d15b8f6aa8cc3f.db", "own.db"]
-    assert isinstance(open_memory(node(), "3"), StateMemory)
+    paths = [journal_path(node(), "3/../x", tmp_path), journal_path(node(tmp_path / "own.db"), "3", tmp_path)]
+    assert paths == [str(tmp_path / name) for name in ("agent-3-x-b6d15b8f6aa8cc3f.db", "own.db")]
+    assert isinstance(open_memory(node(), "3", journal_path(node(), "3")), StateMemory)
 
 
 def test_a_journal_that_does_not_fit_the_algorithm_is_an_error(tmp_path):

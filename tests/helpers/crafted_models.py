@@ -87,22 +87,27 @@ def npy(array):
     return buffer.getvalue()
 
 
-def with_tree_array(model, key, change):
-    """A packed model whose first tree's nodes, values or n_classes went through `change(array)`."""
-    payload = pack(model)
+def with_array(payload, holder_of, change):
+    """The payload after `change(array)`, under the name of a new file; `holder_of(schema)` names the old."""
     content = parts(payload)
     schema = json.loads(content["schema.json"])
-    node = first(schema, "TreeNode")
-    if key == "num_classes":
-        holder = node["__reduce__"]["args"]["content"][1]
-    else:
-        holder = node["content"]["content"][key]
-    array = np.load(io.BytesIO(content[holder["file"]]))
-    changed = change(array.copy())
+    holder = holder_of(schema)
+    changed = npy(change(np.load(io.BytesIO(content[holder["file"]]))))
     holder["file"] = "999.npy"
     used = {child.get("file") for child in nodes(schema)}
     kept = {name: data for name, data in content.items() if name in used}
-    return zipped(kept | {"999.npy": npy(changed), "schema.json": json.dumps(schema)})
+    return zipped(kept | {"999.npy": changed, "schema.json": json.dumps(schema)})
+
+
+def with_tree_array(model, key, change):
+    """A packed model whose first tree's nodes, values or n_classes went through `change(array)`."""
+
+    def holder(schema):
+        node = first(schema, "TreeNode")
+        classes = node["__reduce__"]["args"]["content"][1]
+        return classes if key == "num_classes" else node["content"]["content"][key]
+
+    return with_array(pack(model), holder, change)
 
 
 def with_tree_number(model, where, value):

@@ -75,22 +75,16 @@ def test_a_site_without_the_library_says_which_to_install(monkeypatch):
         (as_payload(MAGIC + b"\x02\x00\x00\x00[["), "header as JSON"),
         (enveloped(b"x", "pickle"), "expected one of onnx"),
         (enveloped(b"x", ["onnx"]), "expected one of onnx"),
-        (enveloped(b"x", columns=0), "num_columns"),
-        (enveloped(b"x", columns=True), "num_columns"),
-        (enveloped(b"x", columns=2**40), "num_columns"),
-        (enveloped(b"x", classes=[1]), "classes"),
-        (enveloped(b"x", classes=[1, 1]), "classes"),
-        (enveloped(b"x", classes=[1, "a"]), "classes"),
-        (enveloped(b"x", classes=[0.5, 1.5]), "classes"),
-        (enveloped(b"x", classes=[{}, []]), "classes"),
-        (enveloped(b"x", classes=range(5000)), "classes"),
+        *((enveloped(b"x", columns=columns), "num_columns") for columns in (0, True, 2**40)),
+        *((enveloped(b"x", classes=classes), "classes")
+          for classes in ([1], [1, 1], [1, "a"], [0.5, 1.5], [{}, []], range(5000))),
         (enveloped(b"x", more=1), "format, num_columns and classes"),
         (enveloped(b"x")[:-3], "one deflated model"),
         (as_payload(enveloped(b"x").tobytes() + b"more"), "one deflated model"),
         (as_payload(enveloped(b"x").tobytes()[:-9] + b"not deflated"), "deflated model"),
         (enveloped(b"\x00" * 40_000_000), "bytes inflated"),
     ],
-)
+)  # fmt: skip
 def test_an_envelope_that_is_none_is_refused(payload, match):
     with pytest.raises(ModelError, match=match):
         unpack(payload)
@@ -212,14 +206,15 @@ def test_a_booster_out_of_its_ranges_is_refused(name, body, match):
 
 
 def test_a_body_that_would_be_refused_is_an_error_where_it_is_exported():
-    with pytest.raises(ObjectiveError, match=r"export: .*columns below 3"):
-        sent(bodies.xgboost_tree(split_indices=[3, 0, 0]), "xgboost-json")
-    with pytest.raises(ObjectiveError, match=r"export: .*up to 100 bytes"):
-        pack_exported(STUMPS["xgboost-json"], "xgboost-json", 3, max_bytes=100)
-    with pytest.raises(ObjectiveError, match=r"export: .*classes"):
-        sent(STUMPS["xgboost-json"], "xgboost-json", classes=[0.5, 1.5])
-    with pytest.raises(ObjectiveError, match=r"export: .*expected one of onnx"):
-        sent(STUMPS["xgboost-json"], "pickle")
+    good, bad = STUMPS["xgboost-json"], bodies.xgboost_tree(split_indices=[3, 0, 0])
+    for match, body, name, more in (
+        ("columns below 3", bad, "xgboost-json", {}),
+        ("up to 100 bytes", good, "xgboost-json", {"max_bytes": 100}),
+        ("classes", good, "xgboost-json", {"classes": [0.5, 1.5]}),
+        ("expected one of onnx", good, "pickle", {}),
+    ):
+        with pytest.raises(ObjectiveError, match=f"export: .*{match}"):
+            pack_exported(body, name, 3, **more)
 
 
 # -- boosters: predictions ------------------------------------------------------------------------
@@ -233,66 +228,69 @@ def test_a_stump_predicts_what_its_numbers_say(name, expected):
     np.testing.assert_array_equal(predict(sent(STUMPS[name], name), ROWS), expected)
 
 
-def xgboost_classifier():
-    return library("xgboost").XGBClassifier(n_estimators=20, max_depth=3, n_jobs=1)
+def xgboost(kind, **options):
+    return getattr(library("xgboost"), f"XGB{kind}")(**{"n_estimators": 20, "n_jobs": 1, **options})
 
 
-def lightgbm_classifier():
-    return library("lightgbm").LGBMClassifier(n_estimators=20, num_leaves=7, n_jobs=1, verbose=-1)
+def lightgbm(kind, **options):
+    kind = getattr(library("lightgbm"), f"LGBM{kind}")
+    return kind(n_estimators=20, num_leaves=7, n_jobs=1, verbose=-1, **options)
+
+
+NAMES = {xgboost: "xgboost-json", lightgbm: "lightgbm-text"}
+
+
+def exported(model, make, classes=None):
+    return sent(EXPORTED[NAMES[make]].export(model, X), NAMES[make], 5, classes)
 
 
 @pytest.mark.parametrize(
-    ("make", "name", "labels"),
-    [
-        (xgboost_classifier, "xgboost-json", [0, 1]),
-        (xgboost_classifier, "xgboost-json", [0, 1, 2]),
-        (lightgbm_classifier, "lightgbm-text", ["ill", "well"]),
-        (lightgbm_classifier, "lightgbm-text", ["ill", "so", "well"]),
-    ],
+    ("make", "labels"),
+    [(xgboost, [0, 1]), (xgboost, [0, 1, 2]), (lightgbm, ["ill", "well"]), (lightgbm, ["ill", "so", "well"])],
 )
-def test_a_classifier_is_judged_as_it_predicts(make, name, labels):
+def test_a_classifier_is_judged_as_it_predicts(make, labels):
     y = np.array(labels)[np.digitize(X[:, 0], [0.0, 0.7][: len(labels) - 1])]
-    model = make().fit(HOLES, y)
-    payload = sent(EXPORTED[name].export(model, X), name, 5, model.classes_)
+    model = make("Classifier", max_depth=3).fit(HOLES, y)
+    payload = exported(model, make, model.classes_)
     assert predict(payload, HOLES).tolist() == model.predict(HOLES).tolist()
     assert predict(payload, X, method="classes_").tolist() == labels
-    atol = 1e-6 if make is xgboost_classifier else 1e-12
-    found = predict(payload, HOLES, method="predict_proba")
+    found, atol = predict(payload, HOLES, method="predict_proba"), 1e-6 if make is xgboost else 1e-12
     np.testing.assert_allclose(found, model.predict_proba(HOLES), atol=atol)
     assert not carries_rows_in_bytes(payload, X)
 
 
 def test_xgboost_that_stopped_early_predicts_up_to_its_best_tree():
-    xgboost = library("xgboost")
-    model = xgboost.XGBClassifier(n_estimators=200, max_depth=3, early_stopping_rounds=2, n_jobs=1)
+    model = xgboost("Classifier", n_estimators=200, max_depth=3, early_stopping_rounds=2)
     model.fit(X[:60], Y[:60], eval_set=[(X[60:], Y[60:])], verbose=False)
-    payload = sent(EXPORTED["xgboost-json"].export(model, X), "xgboost-json", 5, model.classes_)
-    np.testing.assert_allclose(predict(payload, X, method="predict_proba"), model.predict_proba(X), atol=1e-6)
+    found = predict(exported(model, xgboost, model.classes_), X, method="predict_proba")
+    np.testing.assert_allclose(found, model.predict_proba(X), atol=1e-6)
 
 
-@pytest.mark.parametrize("boosting", ["gbdt", "rf", "dart"])
-def test_regressions_of_lightgbm_are_judged_as_they_predict(boosting):
-    lightgbm = library("lightgbm")
-    model = lightgbm.LGBMRegressor(
-        n_estimators=20, boosting_type=boosting, subsample=0.7, subsample_freq=1, n_jobs=1, verbose=-1
-    ).fit(HOLES, X[:, 0] * 3)
-    payload = sent(EXPORTED["lightgbm-text"].export(model, X), "lightgbm-text", 5)
-    np.testing.assert_allclose(predict(payload, HOLES), model.predict(HOLES), rtol=1e-12)
-    with pytest.raises(ModelError, match="expected classes"):
-        predict(payload, X, method="classes_")
-    with pytest.raises(ModelError, match="decision_function failed"):
-        predict(payload, X, method="decision_function")
-
-
-def test_regressions_of_xgboost_are_judged_as_they_predict():
-    model = library("xgboost").XGBRegressor(n_estimators=20, n_jobs=1).fit(HOLES, X[:, 0] * 3)
-    payload = sent(EXPORTED["xgboost-json"].export(model, X), "xgboost-json", 5)
-    np.testing.assert_allclose(predict(payload, HOLES), model.predict(HOLES), rtol=1e-5)
-    with pytest.raises(ModelError, match="expected 4 features as in"):
-        predict(payload, X[:, :4])
+@pytest.mark.parametrize(
+    ("make", "options", "rtol"),
+    [
+        (xgboost, {}, 1e-5),
+        *((lightgbm, {"boosting_type": boosting, "subsample": 0.7, "subsample_freq": 1}, 1e-12)
+          for boosting in ("gbdt", "rf", "dart")),
+    ],
+)  # fmt: skip
+def test_a_regression_is_judged_as_it_predicts(make, options, rtol):
+    model = make("Regressor", **options).fit(HOLES, X[:, 0] * 3)
+    payload = exported(model, make)
+    np.testing.assert_allclose(predict(payload, HOLES), model.predict(HOLES), rtol=rtol)
+    for match, x, method in (
+        ("expected classes", X, "classes_"),
+        ("decision_function failed", X, "decision_function"),
+        ("expected 4 features as in", X[:, :4], "predict"),
+    ):
+        with pytest.raises(ModelError, match=match):
+            predict(payload, x, method=method)
 
 
 # -- onnx ------------------------------------------------------------------------------------------
+
+
+WEIGHTS = np.arange(10, dtype=np.float32).reshape(5, 2) - 4
 
 
 def linear_onnx(**changes):
@@ -301,21 +299,15 @@ def linear_onnx(**changes):
     library("onnxruntime")
     helper, numpy_helper = onnx.helper, onnx.numpy_helper
     kinds = onnx.TensorProto
-    weights = numpy_helper.from_array(np.arange(10, dtype=np.float32).reshape(5, 2) - 4, "w")
     parts = {
         "nodes": [helper.make_node("MatMul", ["x", "w"], ["y"])],
         "inputs": [helper.make_tensor_value_info("x", kinds.FLOAT, [None, 5])],
         "opsets": [helper.make_opsetid("", 17)],
-        "weights": [weights],
+        "weights": [numpy_helper.from_array(WEIGHTS, "w")],
     }
     parts |= {key: change(onnx, parts[key]) for key, change in changes.items()}
-    graph = helper.make_graph(
-        parts["nodes"],
-        "g",
-        parts["inputs"],
-        [helper.make_tensor_value_info("y", kinds.FLOAT, [None, 2])],
-        parts["weights"],
-    )
+    scores = [helper.make_tensor_value_info("y", kinds.FLOAT, [None, 2])]
+    graph = helper.make_graph(parts["nodes"], "g", parts["inputs"], scores, parts["weights"])
     return helper.make_model(graph, opset_imports=parts["opsets"], ir_version=9).SerializeToString()
 
 
@@ -327,9 +319,25 @@ def in_another_file(onnx, weights):
     return weights
 
 
+def node(kind, inputs, **attributes):
+    return {"nodes": lambda onnx, n: [onnx.helper.make_node(kind, inputs, ["y"], **attributes)]}
+
+
+def opsets(*pairs):
+    return {"opsets": lambda onnx, o: [onnx.helper.make_opsetid(*pair) for pair in pairs]}
+
+
+def column(kind, width):
+    return {"inputs": lambda onnx, i: [onnx.helper.make_tensor_value_info("x", kind, [None, width])]}
+
+
+def weight(*shape, **content):
+    return {"weights": lambda onnx, w: [onnx.TensorProto(name="w", data_type=1, dims=shape, **content)]}
+
+
 def test_scores_of_an_onnx_model_become_labels():
     payload = sent(linear_onnx(), "onnx", 5, ["ill", "well"])
-    scores = X.astype(np.float32) @ (np.arange(10, dtype=np.float32).reshape(5, 2) - 4)
+    scores = X.astype(np.float32) @ WEIGHTS
     assert predict(payload, X).tolist() == np.array(["ill", "well"])[scores.argmax(axis=1)].tolist()
     with pytest.raises(ModelError, match="predict failed"):
         predict(sent(linear_onnx(), "onnx", 5), X)  # scores of classes that nobody named
@@ -339,36 +347,19 @@ def test_scores_of_an_onnx_model_become_labels():
     ("change", "match"),
     [
         ({"weights": in_another_file}, "inside the file, got 'w'"),
-        ({"opsets": lambda onnx, o: [*o, onnx.helper.make_opsetid("ai.mine", 1)]}, "got ..ai.mine"),
-        (
-            {"nodes": lambda onnx, n: [onnx.helper.make_node("Evil", ["x"], ["y"], domain="ai.mine")]},
-            "got ai.mine:Evil",
-        ),
-        (
-            {"nodes": lambda onnx, n: [onnx.helper.make_node("Loop", ["", "", "x"], ["y"])]},
-            "control flow, got :Loop",
-        ),
+        (opsets(("", 17), ("ai.mine", 1)), "got ..ai.mine"),
+        (node("Evil", ["x"], domain="ai.mine"), "got ai.mine:Evil"),
+        (node("Loop", ["", "", "x"]), "control flow, got :Loop"),
         ({"nodes": lambda onnx, n: n * 30_000}, "operators, got 30000"),
-        (
-            {"inputs": lambda onnx, i: [onnx.helper.make_tensor_value_info("x", 1, [None, 9])]},
-            "input of 5 columns, got 9",
-        ),
-        ({"inputs": lambda onnx, i: [onnx.helper.make_tensor_value_info("x", 8, [None, 5])]}, "got type 8"),
+        (column(1, 9), "input of 5 columns, got 9"),
+        (column(8, 5), "got type 8"),
         ({"inputs": lambda onnx, i: []}, "one input"),
-        ({"weights": lambda onnx, w: [onnx.TensorProto(name="w", data_type=1, dims=[2**40])]}, "numbers"),
-        ({"weights": lambda onnx, w: [onnx.TensorProto(name="w", data_type=1, dims=[-5, 2])]}, "numbers"),
-        (
-            {
-                "nodes": lambda onnx, n: [
-                    onnx.helper.make_node(
-                        "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", nodes_featureids=[0, 99]
-                    )
-                ]
-            },
-            "columns below 5, got 99",
-        ),
+        (weight(2**40), "numbers"),
+        (weight(-5, 2), "numbers"),
+        (node("TreeEnsembleRegressor", ["x"], domain="ai.onnx.ml", nodes_featureids=[0, 99]),
+         "columns below 5, got 99"),
     ],
-)
+)  # fmt: skip
 def test_an_onnx_model_out_of_bounds_is_refused_before_it_is_loaded(change, match):
     body = linear_onnx(**change)
     with pytest.raises(ModelError, match=match):
@@ -380,10 +371,10 @@ def test_an_onnx_model_out_of_bounds_is_refused_before_it_is_loaded(change, matc
 @pytest.mark.parametrize(
     "change",
     [
-        {"nodes": lambda onnx, n: [onnx.helper.make_node("NoSuchThing", ["x"], ["y"])]},
-        {"nodes": lambda onnx, n: [onnx.helper.make_node("MatMul", ["x", "nothing"], ["y"])]},
-        {"weights": lambda onnx, w: [onnx.TensorProto(name="w", data_type=1, dims=[5, 2], raw_data=b"few")]},
-        {"opsets": lambda onnx, o: [onnx.helper.make_opsetid("", 9999)]},
+        node("NoSuchThing", ["x"]),
+        node("MatMul", ["x", "nothing"]),
+        weight(5, 2, raw_data=b"few"),
+        opsets(("", 9999)),
     ],
 )
 def test_what_onnx_runtime_refuses_is_an_error_of_the_model(change):
@@ -421,12 +412,9 @@ def test_a_row_in_the_numbers_of_a_text_is_found():
     body = bodies.xgboost_tree(split_conditions=row.tolist())
     assert carries_rows_in_bytes(sent(body, "xgboost-json"), np.array([[1.0, 2.0, 3.0], row]))
     assert not carries_rows_in_bytes(sent(body, "xgboost-json"), np.array([[1.0, 2.0, 3.0]]))
-
-
-def test_rows_of_zeros_and_ones_are_no_evidence():
-    rows = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
-    assert not carries_rows_in_bytes(sent(STUMPS["xgboost-json"], "xgboost-json"), rows)
-    assert not carries_rows_in_bytes(sent(STUMPS["xgboost-json"], "xgboost-json"), rows[:, :1])
+    rows = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])  # are no evidence
+    for none in (rows, rows[:, :1]):
+        assert not carries_rows_in_bytes(sent(STUMPS["xgboost-json"], "xgboost-json"), none)
 
 
 # -- one's own model ---------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from itertools import product
 
 import attack_models
 import numpy as np
@@ -114,15 +115,16 @@ def test_what_holds_is_what_was_tried(judged):
     assert str(confinement()).startswith("denied: network, reading, writing, processes (")
 
 
+COLUMNS = ColumnTransformer([("a", PowerTransformer(), [0, 2])], remainder="passthrough")
+
+
 @pytest.mark.parametrize(
     "model",
     [
         svm(),
         make_pipeline(SimpleImputer(add_indicator=True), QuantileTransformer(n_quantiles=20), GaussianNB()),
         make_pipeline(PowerTransformer(), QuadraticDiscriminantAnalysis()),
-        make_pipeline(
-            ColumnTransformer([("a", PowerTransformer(), [0, 2])], remainder="passthrough"), tree()
-        ),
+        make_pipeline(COLUMNS, tree()),
     ],
     ids=range(4),
 )
@@ -176,14 +178,11 @@ def test_a_confined_process_still_starts_threads_and_imports_late_where_files_ar
 
 
 def test_the_filters_jumps_stay_inside_it():
-    for machine in ("x86_64", "aarch64"):
-        for reading in (True, False):
-            code = np.frombuffer(
-                jail.program(machine, 4321, reading=reading),
-                dtype=[("code", "u2"), ("then", "u1"), ("otherwise", "u1"), ("value", "u4")],
-            )
-            jumps = code["code"] & 7 == 5
-            furthest = np.arange(len(code)) + 1 + np.maximum(code["then"], code["otherwise"])
-            assert (furthest[jumps] < len(code)).all()
-            assert code[-1]["code"] == 6
-            assert len(code) < 4096
+    kind = [("code", "u2"), ("then", "u1"), ("otherwise", "u1"), ("value", "u4")]
+    for machine, reading in product(("x86_64", "aarch64"), (True, False)):
+        code = np.frombuffer(jail.program(machine, 4321, reading=reading), dtype=kind)
+        jumps = code["code"] & 7 == 5
+        furthest = np.arange(len(code)) + 1 + np.maximum(code["then"], code["otherwise"])
+        assert (furthest[jumps] < len(code)).all()
+        assert code[-1]["code"] == 6
+        assert len(code) < 4096

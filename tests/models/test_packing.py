@@ -132,7 +132,8 @@ def test_pruned_trees_and_best_first_trees_come_back():
     same(DecisionTreeClassifier().fit(X, np.zeros(len(X))), X)  # a single leaf
 
 
-def test_equal_models_are_equal_bytes_however_they_were_made():
+def test_equal_models_are_equal_bytes_however_they_were_made_and_start_no_threads():
+    assert unpack(pack(RandomForestClassifier(3, n_jobs=1000).fit(X, Y))).n_jobs is None
     assert pack(forest()).tolist() == pack(forest()).tolist()
     assert pack(unpack(pack(forest()))).tolist() == pack(forest()).tolist()
     assert pack(svm()).tolist() != pack(linear()).tolist()
@@ -173,11 +174,6 @@ def test_a_model_that_cannot_be_written_is_an_error_that_names_it():
         pack(model)
 
 
-def test_threads_asked_for_by_a_model_are_not_started():
-    model = RandomForestClassifier(3, n_jobs=1000).fit(X, Y)
-    assert unpack(pack(model)).n_jobs is None
-
-
 def test_an_operator_may_trust_what_is_not_on_the_list():
     model = KNeighborsClassifier(algorithm="brute").fit(X, Y)
     name = f"{type(model).__module__}.{type(model).__name__}"
@@ -196,17 +192,13 @@ def test_models_made_of_their_rows_are_known_by_name(model):
     assert carries_rows(model.fit(X, Y))
     assert carries_rows(make_pipeline(StandardScaler(), model).fit(X, Y))
     assert carries_rows(make_pipeline(StandardScaler(), model).fit(X, Y), X)
+    assert len(carries_rows(BaggingClassifier(SVC(), n_estimators=2).fit(X, Y))) == 2, "inside another model"
 
 
 @pytest.mark.parametrize("model", OTHERS, ids=str)
 def test_models_that_summarise_carry_none(model):
     assert carries_rows(model.fit(X, Y), X) == []
     assert carries_rows(make_pipeline(SimpleImputer(), StandardScaler(), model).fit(HOLES, Y), HOLES) == []
-
-
-def test_rows_inside_other_models_are_found():
-    model = BaggingClassifier(SVC(), n_estimators=2).fit(X, Y)
-    assert len(carries_rows(model)) == 2
 
 
 # -- by comparison, without a known name ----------------------------------------------------------
@@ -232,12 +224,15 @@ def test_rows_are_found_wherever_they_are(rows):
     assert carries_rows(model, X) == [".something_"]
     inside = hidden(LogisticRegression().fit(X, Y), {"cache": [rows]})
     assert carries_rows(inside, X) == [".something_['cache'][0]"]
+    missing = hidden(LogisticRegression().fit(X, Y), HOLES[:5])
+    assert carries_rows(missing, HOLES) == [".something_"]
 
 
-def test_rows_of_somebody_else_are_not_found():
+def test_rows_of_somebody_else_and_constant_rows_are_no_evidence():
     other = np.random.default_rng(5).standard_normal(X.shape)
-    assert carries_rows(hidden(LogisticRegression().fit(X, Y), other), X) == []
-    assert carries_rows(hidden(LogisticRegression().fit(X, Y), X + 1e-3), X) == []
+    zeros = np.zeros((1, 5))  # coefficients that a penalty removed
+    for held, rows in ((other, X), (X + 1e-3, X), (zeros, np.vstack([X, zeros]))):
+        assert carries_rows(hidden(LogisticRegression().fit(X, Y), held), rows) == []
 
 
 def test_rows_that_a_pipeline_has_transformed_are_found():
@@ -248,10 +243,6 @@ def test_rows_that_a_pipeline_has_transformed_are_found():
     model.fit(HOLES, Y)
     assert carries_rows(model) == []
     assert carries_rows(model, HOLES) == [".steps[3][1].components_"]
-
-
-def test_rows_with_missing_values_are_found():
-    assert carries_rows(hidden(LogisticRegression().fit(X, Y), HOLES[:5]), HOLES) == [".something_"]
 
 
 def test_the_centroid_of_a_class_with_one_member_is_found():
@@ -267,24 +258,14 @@ def test_columns_of_a_column_transformer_are_followed():
         make_column_transformer((inner, [0, 1, 2]), (OneHotEncoder(handle_unknown="ignore"), [5])),
         LogisticRegression(),
     ).fit(x, Y)
-    found = carries_rows(model, x)
-    assert len(found) == 1
-    assert found[0].endswith(".components_")
-
-
-def test_constant_rows_are_no_evidence():
-    x = np.vstack([X, np.zeros(5)])
-    model = hidden(LogisticRegression().fit(X, Y), np.zeros((1, 5)))  # coefficients that a penalty removed
-    assert carries_rows(model, x) == []
+    (found,) = carries_rows(model, x)
+    assert found.endswith(".components_")
 
 
 def test_rows_of_text_are_compared_once_they_are_numbers():
     x = np.array(["a", "b", "c", "d"], dtype=object)[np.random.default_rng(2).integers(4, size=(40, 3))]
-    model = make_pipeline(OneHotEncoder(), SVC()).fit(x, np.arange(40) % 2)
-    assert carries_rows(model, x) == [".steps[1][1].support_vectors_"]
-    assert (
-        carries_rows(make_pipeline(OneHotEncoder(), LogisticRegression()).fit(x, np.arange(40) % 2), x) == []
-    )
+    for model, found in ((SVC(), [".steps[1][1].support_vectors_"]), (LogisticRegression(), [])):
+        assert carries_rows(make_pipeline(OneHotEncoder(), model).fit(x, np.arange(40) % 2), x) == found
 
 
 @given(st.integers(0, 1000), st.integers(2, 8), st.integers(1, 60))

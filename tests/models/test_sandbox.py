@@ -5,7 +5,7 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import crafted_models
 import numpy as np
@@ -55,8 +55,8 @@ def pool(monkeypatch, shared):
 def test_the_child_predicts_what_the_model_does(make):
     model = make()
     payload = pack(model)
-    np.testing.assert_array_equal(predict(payload, X), model.predict(X))
-    np.testing.assert_array_equal(predict(payload, X, in_process=True), model.predict(X))
+    for found in (predict(payload, X), predict(payload, X, in_process=True)):
+        np.testing.assert_array_equal(found, model.predict(X))
     np.testing.assert_array_equal(predict(payload, X, method="classes_"), model.classes_)
 
 
@@ -67,34 +67,28 @@ def test_probabilities_decisions_and_texts_come_back():
     assert predict(pack(model), X, method="classes_").tolist() == ["ill", "well"]
     np.testing.assert_array_equal(predict(pack(model), X, method="predict_proba"), model.predict_proba(X))
     other = SVC().fit(X, np.digitize(X[:, 0], [-0.5, 0.5]))
-    np.testing.assert_allclose(  # another process may choose another kernel of BLAS
-        predict(pack(other), X, method="decision_function"),
-        other.decision_function(X),
-        rtol=1e-12,
-        atol=1e-14,
-    )
+    found = predict(pack(other), X, method="decision_function")
+    # another process may choose another kernel of BLAS
+    np.testing.assert_allclose(found, other.decision_function(X), rtol=1e-12, atol=1e-14)
 
 
 def test_rows_with_missing_values_and_of_other_types_arrive():
-    holes = X.copy()
-    holes[::9, 2] = np.nan
-    model = RandomForestClassifier(5, random_state=0).fit(holes, Y)
-    np.testing.assert_array_equal(predict(pack(model), holes), model.predict(holes))
-    model = tree()
-    whole = X.round().astype(np.int64)
-    np.testing.assert_array_equal(predict(pack(model), whole), model.predict(whole))
-    np.testing.assert_array_equal(predict(pack(model), np.asfortranarray(X)[::2]), model.predict(X[::2]))
+    holes = np.where(np.arange(5) == 2, np.nan, X)
+    model = RandomForestClassifier(5, random_state=0).fit(np.vstack([X, holes]), np.tile(Y, 2))
+    for rows in (holes, X.round().astype(np.int64), np.asfortranarray(X)[::2]):
+        np.testing.assert_array_equal(predict(pack(model), rows), model.predict(rows))
 
 
 def test_a_refused_model_costs_nothing_but_itself(shared):
     predict(pack(tree()), X)
     pid = shared.child.process.pid
-    with pytest.raises(ModelError, match="archive: expected"):
-        predict(as_payload(b"nothing"), X)
-    with pytest.raises(ModelError, match="left_child of node 0"):
-        predict(with_tree_array(tree(), "nodes", wild_child), X)
-    with pytest.raises(ModelError, match="4 features"):
-        predict(pack(tree()), X[:, :4])
+    for match, payload, rows in (
+        ("archive: expected", as_payload(b"nothing"), X),
+        ("left_child of node 0", with_tree_array(tree(), "nodes", wild_child), X),
+        ("4 features", pack(tree()), X[:, :4]),
+    ):
+        with pytest.raises(ModelError, match=match):
+            predict(payload, rows)
     assert predict(pack(tree()), X).shape == (120,)
     assert shared.child.process.pid == pid
 
@@ -235,21 +229,12 @@ def test_what_a_model_prints_does_not_disturb_the_answer():
 
 
 def test_threads_share_the_child_one_after_the_other():
-    payloads = {name: (pack(model), model.predict(X)) for name, model in (("a", tree()), ("b", linear()))}
-    wrong = []
+    def work(model):
+        payload, expected = pack(model), model.predict(X)
+        return all(np.array_equal(predict(payload, X), expected) for _ in range(5))
 
-    def work(name):
-        for _ in range(5):
-            payload, expected = payloads[name]
-            if not np.array_equal(predict(payload, X), expected):
-                wrong.append(name)
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in "abab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(work, [tree(), linear()] * 2))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -294,12 +279,11 @@ os._exit(0)  # without any clean-up
 
 
 def test_the_callers_own_mistakes_are_named():
-    with pytest.raises(ConfigError, match="method"):
-        predict(pack(tree()), X, method="fit")
-    with pytest.raises(ConfigError, match="rows"):
-        predict(pack(tree()), X[0])
-    with pytest.raises(ConfigError, match="rows"):
-        predict(pack(tree()), X.astype(object))
+    for match, rows, method in (
+        ("method", X, "fit"), ("rows", X[0], "predict"), ("rows", X.astype(object), "predict")
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=match):
+            predict(pack(tree()), rows, method=method)
     for options in ({"max_bytes": 0}, {"seconds": -1.0}, {"seconds": np.inf}, {"memory_bytes": 1.5}):
         with pytest.raises(ConfigError, match=next(iter(options))):
             Limits(**options)

@@ -33,14 +33,11 @@ def test_a_limit_is_where_the_forecast_and_its_margin_reach_the_best_end(known, 
     assert highest == pytest.approx(finals.max(), abs=slack)
 
 
-def test_without_curves_nothing_is_forecast_and_with_one_there_is_no_limit():
+def test_few_curves_give_no_limit_none_give_no_forecast_and_the_largest_floats_do_not_overflow():
     assert np.isnan(forecast(np.empty(0), np.empty(0), 0.25))
     assert forecast(np.array([0.5]), np.array([0.75]), 0.25) == 0.5
     assert limit_of(np.array([0.5]), np.array([0.75]), 1.0) == -np.inf
     assert limit_of(np.empty(0), np.empty(0), 0.0) == -np.inf
-
-
-def test_the_largest_floats_do_not_overflow():
     largest = 1.7e308
     ends = np.array([largest, -largest])
     with np.errstate(over="raise"):
@@ -79,9 +76,7 @@ def test_a_step_that_few_curves_or_agents_have_is_not_in_a_summary():
     assert pooled([summary, more], 3, 9).shape == (0, 3)
     assert summary_of({}, 3, 9).shape == (0, 3)
     assert medians_of({3: [4.0, 1.0, 2.0, 9.0], 5: [1.0]}) == {3: 3.0, 5: 1.0}
-
-
-def test_a_long_summary_keeps_its_first_and_its_last_step():
+    # a long one keeps its first and its last step
     summary = summary_of({step: [0.0] for step in range(1000)}, least=1, most_rows=10)
     assert (len(summary), summary[0, 0], summary[-1, 0]) == (10, 0, 999)
     assert (np.diff(summary[:, 0]) == 111).all()

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.errors import NumericalError
-from fbo_flower.numerics.linalg import JITTERS, cholesky, factors, solve
+from fbo_flower.numerics.linalg import JITTERS, cholesky, factors, solve, square_root
 
 
 @pytest.fixture
@@ -53,6 +53,13 @@ def test_entries_that_are_not_finite_and_negative_eigenvalues_are_errors_that_sa
             cholesky(matrix)
     with pytest.raises(NumericalError, match="finite"):
         factors(np.array([np.eye(2), np.full((2, 2), np.nan)]))
+
+
+def test_a_square_root_keeps_the_covariance_and_drops_empty_directions():
+    root = np.random.default_rng(1).standard_normal((6, 3))
+    found = square_root(root @ root.T)
+    assert found.shape == (6, 3)
+    np.testing.assert_allclose(found @ found.T, root @ root.T, atol=1e-12)
 
 
 def test_nothing_factorises_to_nothing():

@@ -18,26 +18,10 @@ from scipy.optimize import brentq
 from scipy.stats import chisquare
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics import discrete_noise
-from fbo_flower.numerics.discrete_noise import (
-    add_noise,
-    discrete_gaussian,
-    discrete_gaussians,
-    discrete_laplace,
-    grid_step,
-    noise_variance,
-    noisy_count,
-    to_steps,
-    uniform_from,
-)
-from fbo_flower.numerics.privacy import (
-    MOST_ENTRIES,
-    MOST_RELEASES,
-    Account,
-    clip_norm,
-    gaussian_epsilon,
-    sampled_epsilon,
-)
+from fbo_flower.numerics import discrete_noise as dn
+from fbo_flower.numerics import privacy
+from fbo_flower.numerics.discrete_noise import uniform_from
+from fbo_flower.numerics.privacy import Account, gaussian_epsilon, sampled_epsilon
 from fbo_flower.secure.fixed_point import RESOLUTION
 
 
@@ -112,9 +96,9 @@ def test_without_the_library_sampled_releases_are_refused_and_others_counted(mon
 
 def test_clipping_shortens_long_vectors_and_leaves_short_ones():
     long, short = np.array([3.0, -4.0]), np.array([0.3, 0.4])
-    np.testing.assert_allclose(clip_norm(long, 2.5), [1.5, -2.0], rtol=1e-15)
-    assert clip_norm(short, 2.5) is short
-    np.testing.assert_array_equal(clip_norm(np.zeros(3), 1.0), np.zeros(3))
+    np.testing.assert_allclose(privacy.clip_norm(long, 2.5), [1.5, -2.0], rtol=1e-15)
+    assert privacy.clip_norm(short, 2.5) is short
+    np.testing.assert_array_equal(privacy.clip_norm(np.zeros(3), 1.0), np.zeros(3))
 
 
 # -- accounts ------------------------------------------------------------------------------------------
@@ -125,8 +109,8 @@ def test_an_account_adds_up_within_bounds_and_a_release_without_noise_costs_ever
     assert Account().epsilon(1e-3) == Account().add(1e9).epsilon(1e-3) == 0.0
     assert Account().add(1.0).add(0.0).epsilon(1e-3) == math.inf
     assert 1e11 < Account().add(1e-6).add(1e9).epsilon(1e-3) < math.inf
-    assert 0 < Account().add(5000.0, MOST_RELEASES).epsilon(1e-3) < 10
-    full = Account.from_json({"releases": [[1.0 + i, 1] for i in range(MOST_ENTRIES)]})
+    assert 0 < Account().add(5000.0, privacy.MOST_RELEASES).epsilon(1e-3) < 10
+    full = Account.from_json({"releases": [[1.0 + i, 1] for i in range(privacy.MOST_ENTRIES)]})
     assert math.isfinite(full.add(1.0).epsilon(1e-3)), "an entry that is there"
 
 
@@ -216,27 +200,28 @@ def enumerate_paths(sampler):
 
 @pytest.mark.parametrize("gamma", [Fraction(0), Fraction(2, 3), Fraction(1), Fraction(5, 2)])
 def test_the_coin_of_every_gamma_has_probability_exp_minus_gamma(gamma):
-    found = enumerate_paths(
-        lambda script: discrete_noise._bernoulli_exp(gamma, lambda n: script.draw(one_in(n)))
-    )
+    found = enumerate_paths(lambda script: dn._bernoulli_exp(gamma, lambda n: script.draw(one_in(n))))
     assert found[True] == pytest.approx(math.exp(-gamma), abs=1e-6)
 
 
 @pytest.mark.parametrize(
     ("draw", "mass", "parameter"),
     [
-        *((discrete_laplace, laplace_mass, Fraction(*scale)) for scale in ((3, 1), (1, 2), (5, 3))),
-        *((discrete_gaussian, gaussian_mass, Fraction(*variance)) for variance in ((1, 3), (1, 1), (40, 1))),
+        *((dn.discrete_laplace, laplace_mass, Fraction(*scale)) for scale in ((3, 1), (1, 2), (5, 3))),
+        *(
+            (dn.discrete_gaussian, gaussian_mass, Fraction(*variance))
+            for variance in ((1, 3), (1, 1), (40, 1))
+        ),
     ],
 )
 def test_all_paths_of_a_sampler_add_up_to_the_formula(draw, mass, parameter, monkeypatch):
-    monkeypatch.setattr(discrete_noise, "_bernoulli_exp", lambda gamma, script: script.coin(gamma))
-    if draw is discrete_gaussian:
+    monkeypatch.setattr(dn, "_bernoulli_exp", lambda gamma, script: script.coin(gamma))
+    if draw is dn.discrete_gaussian:
 
         def laplace(scale, script):
             return script.decide(("laplace", 0), laplace_mass(float(scale)))
 
-        monkeypatch.setattr(discrete_noise, "discrete_laplace", laplace)
+        monkeypatch.setattr(dn, "discrete_laplace", laplace)
     found = enumerate_paths(lambda script: draw(parameter, script))
     for x, p in mass(float(parameter)).items():
         assert abs(x) > 20 or found.get(x, 0.0) == pytest.approx(p, abs=1e-6), x
@@ -244,17 +229,17 @@ def test_all_paths_of_a_sampler_add_up_to_the_formula(draw, mass, parameter, mon
 
 def test_arrays_hold_the_single_draws():
     uniform = seeded(6)
-    single = [discrete_gaussian(Fraction(7), uniform) for _ in range(20)]
-    array = discrete_gaussians(Fraction(7), 20, seeded(6))
+    single = [dn.discrete_gaussian(Fraction(7), uniform) for _ in range(20)]
+    array = dn.discrete_gaussians(Fraction(7), 20, seeded(6))
     assert array.dtype == np.int64
     assert array.tolist() == single
-    assert discrete_gaussians(Fraction(7), 0, seeded(6)).shape == (0,)
+    assert dn.discrete_gaussians(Fraction(7), 0, seeded(6)).shape == (0,)
 
 
 def test_scales_beyond_any_float_are_drawn_exactly_and_the_operating_systems_generator_serves_too():
-    draw = discrete_laplace(Fraction(10**400 + 1, 3), secrets.randbelow)
+    draw = dn.discrete_laplace(Fraction(10**400 + 1, 3), secrets.randbelow)
     assert 10**390 < abs(draw) < 10**402
-    assert discrete_laplace(Fraction(1, 10**400), seeded(7)) == 0
+    assert dn.discrete_laplace(Fraction(1, 10**400), seeded(7)) == 0
 
 
 @pytest.mark.parametrize("n", [1, 2, 2**63, 2**63 + 1, 3 * 2**64, 10**40])
@@ -277,12 +262,12 @@ def test_noisy_counts_have_discrete_laplace_noise_whose_tails_are_at_the_ends():
         return [sum(p for x, p in noise.items() if min(max(count + x, 0), 12) == at) for at in range(13)]
 
     uniform = seeded(9)
-    answers = [noisy_count(2, 12, Fraction(1, 2), uniform) for _ in range(3000)]
+    answers = [dn.noisy_count(2, 12, Fraction(1, 2), uniform) for _ in range(3000)]
     assert {type(answer) for answer in answers} == {int}
     found = np.bincount(answers, minlength=13)
     assert chisquare(found, np.array(mass(2)) * len(answers)).pvalue > LEVEL
     assert chisquare(found, np.array(mass(3)) * len(answers)).pvalue < LEVEL
-    assert noisy_count(0, 0, Fraction(1, 2), uniform) == 0
+    assert dn.noisy_count(0, 0, Fraction(1, 2), uniform) == 0
 
 
 # -- noise on a grid -----------------------------------------------------------------------------------
@@ -290,16 +275,16 @@ def test_noisy_counts_have_discrete_laplace_noise_whose_tails_are_at_the_ends():
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=30), st.floats(1e-6, 1e6), st.floats(0, 1e6))
 def test_rounding_makes_no_vector_longer_and_moves_it_by_less_than_a_step(values, bound, multiplier):
-    step, vector = grid_step(bound, multiplier), bound * np.array(values)
-    rounded = to_steps(vector, step) * step
+    step, vector = dn.grid_step(bound, multiplier), bound * np.array(values)
+    rounded = dn.to_steps(vector, step) * step
     assert (np.abs(rounded) <= np.abs(vector)).all()
     assert (np.abs(rounded - vector) < step).all()
-    np.testing.assert_array_equal(to_steps(rounded, step) * step, rounded)  # it is on the grid
+    np.testing.assert_array_equal(dn.to_steps(rounded, step) * step, rounded)  # it is on the grid
 
 
 @given(st.floats(1e-6 / 16, 1e6), st.floats(0, 1e6))
 def test_steps_are_powers_of_two_far_below_the_noise_and_secure_sums_hold_them(bound, multiplier):
-    step = grid_step(bound, multiplier)
+    step = dn.grid_step(bound, multiplier)
     assert math.frexp(step)[0] == 0.5
     assert step >= RESOLUTION, "a secure sum rounds to its own grid, which must be finer"
     # sums, and noise of 50 standard deviations, are exact in float64
@@ -309,13 +294,13 @@ def test_steps_are_powers_of_two_far_below_the_noise_and_secure_sums_hold_them(b
 
 
 def test_noise_has_the_variance_it_is_asked_for_and_lies_on_the_grid():
-    step, stddev = grid_step(1.0, 1.0), 0.7
-    steps = to_steps(np.linspace(-1, 1, 3000).reshape(30, 100), step)
-    noisy = add_noise(steps, stddev, step, uniform_from(np.random.default_rng(0)))
+    step, stddev = dn.grid_step(1.0, 1.0), 0.7
+    steps = dn.to_steps(np.linspace(-1, 1, 3000).reshape(30, 100), step)
+    noisy = dn.add_noise(steps, stddev, step, uniform_from(np.random.default_rng(0)))
     assert noisy.shape == steps.shape
     np.testing.assert_array_equal(np.round(noisy / step) * step, noisy)
     drawn = np.ravel(noisy - steps * step) / stddev
     assert stats.kstest(drawn, "norm").pvalue > 1e-3
     assert stats.kstest(drawn * 1.2, "norm").pvalue < 1e-3  # negative control
-    assert 0 <= noise_variance(stddev, step) / (stddev / step) ** 2 - 1 < 1e-8, "rounded up"
-    np.testing.assert_array_equal(add_noise(steps, 0.0, step, lambda n: 1 // 0), steps * step)
+    assert 0 <= dn.noise_variance(stddev, step) / (stddev / step) ** 2 - 1 < 1e-8, "rounded up"
+    np.testing.assert_array_equal(dn.add_noise(steps, 0.0, step, lambda n: 1 // 0), steps * step)

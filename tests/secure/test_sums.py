@@ -9,7 +9,7 @@ import pytest
 from contract import step
 
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.records import AgentState, Federation, Payload, Phase, Report, Task, Trials
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.bandits import elimination, partition
@@ -312,13 +312,17 @@ def revealing(number, signatures):
     return Task(Phase.REVEAL, 1, 0, 0, arrays, {"secure.sum": number})
 
 
+def reporting(task, agent_state):
+    content = step(SECURED.summarise, task, agent_state, np.random.default_rng(0))
+    return Report(task.trial, task.num_trials, 0, content.arrays, content.values)
+
+
 def report(task, agent_state):
-    """Return the state and the payload after a task, as an agent computes them."""
+    """Return the state and the report after a task, as an agent computes them."""
     accepted = GUARD.admit(task, agent_state)
     answer = GUARD.answer(task, accepted)
     if answer is None:
-        payload = step(SECURED.summarise, task, accepted, np.random.default_rng(0))
-        answer = GUARD.release(task, accepted, payload)
+        answer = GUARD.release(task, accepted, reporting(task, accepted))
     return accepted, answer
 
 
@@ -351,13 +355,13 @@ def test_an_agent_reveals_once_and_only_if_enough_members_signed_what_it_signed(
     for i, member in enumerate(group):
         there = [1, 0, 1, 1] if i == 3 else [1, 1, 1, 1]
         masked, _ = report(summing(1, rows([o.card for o in group if o is not member])), member.state)
-        signed, payload = report(signing(1, there), masked)
+        signed, sent = report(signing(1, there), masked)
         states.append(signed)
-        made.append(bytes.fromhex(payload.values["secure.signature"]))
+        made.append(bytes.fromhex(sent.values["secure.signature"]))
     assert sorted(map(len, made)) == [64] * 5
     good, none = made[1:], bytes(64)
-    revealed, payload = report(revealing(1, good), states[0])  # one of them signed another list
-    assert payload.values["secure.revealed"].count(",") == 3
+    revealed, sent = report(revealing(1, good), states[0])  # one of them signed another list
+    assert sent.values["secure.revealed"].count(",") == 3
     refused(revealed, revealing(1, good), "expected 1, once")
     refused(states[0], replace(revealing(1, good), values={}), "expected 1, once, got 0")
     for state, signatures in (
@@ -398,12 +402,13 @@ def test_a_report_is_masked_once_whoever_asks_for_it_again(agent):
     assert "secure.words" in first.arrays
     for number in (1, 2, 7):  # another number, other members: no numbers, and no error
         again, second = report(summing(number, cards(4)), after)
-        assert second == Payload()
+        assert not second.arrays
+        assert not second.values
         refused(again, signing(number, [1, 1, 1, 1]), r"secure\.(there|sum)")  # nor is it in that sum
     deeper, third = report(summing(2, cards(3), depth=1), after)
     assert "secure.words" in third.arrays, "other work"
-    assert report(summing(3, cards(3)), deeper)[1] == Payload(), "the first is not forgotten"
-    assert report(summing(1, cards(3)), agent.state)[1] == Payload(), "nothing to add hides no others"
+    assert not report(summing(3, cards(3)), deeper)[1].arrays, "the first is not forgotten"
+    assert not report(summing(1, cards(3)), agent.state)[1].arrays, "nothing to add hides no others"
 
 
 @pytest.mark.parametrize(
@@ -450,9 +455,9 @@ def test_every_member_is_another_agent_with_signed_keys(agent):
 def test_without_a_sum_under_way_summands_do_not_leave(agent):
     task = summing(1, cards(3))
     clear = replace(task, values={n: v for n, v in task.values.items() if n != "secure.sum"})
-    payload = step(SECURED.summarise, clear, agent.state, np.random.default_rng(0))
-    assert set(payload.arrays) == {"present", "means", "inverse", "counts"}
-    assert GUARD.release(clear, agent.state, payload) == Payload()
+    found = reporting(clear, agent.state)
+    assert set(found.arrays) == {"present", "means", "inverse", "counts"}
+    assert not GUARD.release(clear, agent.state, found).arrays
 
 
 # -- what the server checks --------------------------------------------------------------------------

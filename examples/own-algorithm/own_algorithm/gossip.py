@@ -16,7 +16,6 @@ import numpy as np
 from fbo_flower.algorithms import (
     Algorithm,
     Content,
-    Payload,
     Phase,
     Progress,
     Trials,
@@ -104,4 +103,4 @@ class Gossip(Algorithm[GossipState]):
 
     def summarise(self, task, agent_state, rng):
         best = self.best(agent_state, own=False)
-        return Payload() if best is None else Incumbent(incumbent=best.point).payload
+        return Incumbent(incumbent=None if best is None else best.point)

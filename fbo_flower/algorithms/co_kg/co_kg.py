@@ -18,7 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -39,7 +39,6 @@ from fbo_flower.algorithms.records import (
     Array,
     Best,
     Federation,
-    Payload,
     Phase,
     Report,
     ServerResults,
@@ -262,25 +261,25 @@ class CoKG(CoKGOptions):
         agent_state = agent_state.learn(outcome)
         return agent_state if setting is None else agent_state.write(**setting.work().arrays)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         setting, content, draws = SharedPrior.read(task.arrays, self.kernel), Work.of(task), rng()
         sent = Found()
         if content.fit and (own := warm_up(self, agent_state, setting)) is not None:
             sent = own.to_sums() if self.secure_sums else Found(**vars(own))
-        arrays = sent.arrays
         if self.framework == "data-communication" and task.phase is Phase.TRAIN:
             history = agent_state.history  # the first task's trials include those from before the study
             rows = (history.trials < task.end) & ((history.trials >= task.trial) | (task.trial == 0))
-            arrays |= Found(points=history.points[rows], outcomes=history.values[rows]).arrays
+            sent = replace(sent, points=history.points[rows], outcomes=history.values[rows])
         if setting is None:
-            return Payload(arrays)
+            return sent
         if task.phase is Phase.FINISH or self.framework == "no-collaboration":
             means = means_at(self, agent_state, setting, self.points(agent_state.space, content.added))
             best = int(np.argmax(means))
-            arrays |= Found(best=np.array([best]), best_mean=means[[best]]).arrays
-        elif self.framework != "data-communication":
-            arrays |= posterior(self, agent_state, setting, draws).arrays
-        return Payload(arrays)
+            return replace(sent, best=np.array([best]), best_mean=means[[best]])
+        if self.framework == "data-communication":
+            return sent
+        believes: Mapping[str, Any] = posterior(self, agent_state, setting, draws).arrays
+        return replace(sent, **believes)
 
     def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
         """Return the evaluated point with the best posterior mean; before the warm-up the best trial.

@@ -21,7 +21,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from fbo_flower.algorithms.aims import MOST_OUTPUTS
-from fbo_flower.algorithms.ei.local import PRIORS, LocalEI, Model, fit_of, kept_with
+from fbo_flower.algorithms.ei.local import PRIORS, LocalEI, Model, fit_of, kept_with, measured
 from fbo_flower.algorithms.ei.pool import (
     MOST_ROWS,
     Part,
@@ -33,14 +33,11 @@ from fbo_flower.algorithms.ei.pool import (
     num_slots,
 )
 from fbo_flower.algorithms.messages import SUM, Content, Replies
-from fbo_flower.algorithms.options import TrialsPerRound, check_choice, check_secure_sums
+from fbo_flower.algorithms.options import TrialsPerRound, check_secure_sums, checked, choice, integer
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import (
     AgentState,
-    AnyArray,
-    Array,
     Federation,
-    Payload,
     Phase,
     Report,
     Task,
@@ -53,11 +50,11 @@ from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
+from fbo_flower.numerics.arrays import AnyArray, Array
 from fbo_flower.numerics.optim.maximise import keeps_distance
 from fbo_flower.numerics.surrogates import trend
 from fbo_flower.numerics.surrogates.fitting import Known
 from fbo_flower.numerics.surrogates.transforms import winsorise
-from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import SearchSpace
 
 NEVER = 2**62  # no trial
@@ -117,16 +114,13 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
     needs_all_parameters: ClassVar[str] = ""
     takes_outputs: ClassVar[bool] = True
 
-    num_initial: int = 2
-    secure_sums: int = 3
+    num_initial: int = integer(2, 2, 10_000)
+    y_transform: str = choice("winsorise", ("winsorise", "standardise"))
+    secure_sums: int = checked(3, check_secure_sums)
     shared_outputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        TrialsPerRound.__post_init__(self)
-        check_integer("num_initial", self.num_initial, 2, 10_000)
-        check_choice("y_transform", self.y_transform, ("winsorise", "standardise"))
-        check_secure_sums(self.secure_sums)
         names = self.shared_outputs
         is_list = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
         if not is_list or not len(set(names)) == len(names) <= MOST_OUTPUTS:
@@ -351,24 +345,15 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
 
     def model(self, task: Task, agent_state: AgentState) -> Model:
         """Return the agent's model of its values, over the trend of others' rows if it has any."""
-        pool = Pool.of(task)
-        if agent_state.history.outputs is not None:
-            model = self.model_of_outputs(task, agent_state)
-            centres = self._centres(pool, agent_state, model.improvement)
-            return replace(model, centres=np.concatenate([model.centres, centres]))
-        if self._others(task, agent_state) is None:
-            return super().model(task, agent_state)
-        x, values, units = self._in_units(pool, agent_state)
-        y = units.clipped(values)
-        improvement, means, fitted = self.process(task, agent_state, 0, x, y)
-        improvement = replace(improvement, best=float(means.max()) if len(means) else 0.0)
-        return Model(improvement, y, means, fitted, self._centres(pool, agent_state, improvement))
+        model = super().model(task, agent_state)
+        centres = self._centres(Pool.of(task), agent_state, model.improvement)
+        return replace(model, centres=np.concatenate([model.centres, centres]))
 
     def outputs_for(self, task: Task, agent_state: AgentState) -> tuple[Array, Array, Array, Array]:
         """Return features, outputs, limits and reference; what rows hold is in common units."""
         x, *own_units = self.outputs(agent_state)
         ys, least, start = (array.copy() for array in own_units)
-        aims, values = agent_state.aims, agent_state.history.observed_outputs()[1]
+        aims, values = agent_state.aims, measured(agent_state.history)[1]
         used = self._shared(agent_state) if self._others(task, agent_state) is not None else []
         for place, output in enumerate(used):
             _, y, units = self._in_units(Pool.of(task), agent_state, place)
@@ -468,11 +453,8 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         self, pool: Pool, agent_state: AgentState, place: int = 0
     ) -> tuple[Array, Array, trend.Units]:
         """Return features `(n, F)`, one of the values of a row `(n,)`, and its common units."""
-        history = agent_state.history
-        points, values = history.observed()
-        if history.outputs is not None:
-            values = history.observed_outputs()[1][:, self._shared(agent_state)[place]]
-        x = agent_state.space.features(points)
+        points, outputs = measured(agent_state.history)
+        values, x = outputs[:, self._shared(agent_state)[place]], agent_state.space.features(points)
         y = winsorise(values) if self.y_transform == "winsorise" else values
         scales = None
         if pool.lengthscales is not None:
@@ -522,19 +504,19 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             [trend.level_sums(outputs[used, output], rng) for output in self._shared(agent_state)]
         )
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         if not self._writes(agent_state) or task.phase is not Phase.TRAIN:
-            return Part().payload
+            return Part()
         if asks_for_level(task):
             level = self._moments(task, agent_state, rng())
-            return Part(level=level if level.any() else None).payload
+            return Part(level=level if level.any() else None)
         rows, size = floats(agent_state.arrays["rows.new"]), num_slots(task)
         if not len(rows):
-            return Part().payload
+            return Part()
         drawn = rng().choice(size, len(rows), replace=False)  # no row of its own meets another
         if self.secure_sums:
-            return Part(table=slots.write(rows, drawn, size)).payload
-        return Part(rows=rows, slots=drawn).payload
+            return Part(table=slots.write(rows, drawn, size))
+        return Part(rows=rows, slots=drawn)
 
     def check_report(self, task: Task, report: Report) -> None:
         """Raise WireError if a report holds what the task did not ask for, or more of it."""

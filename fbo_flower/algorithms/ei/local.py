@@ -28,12 +28,12 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.options import check_choice
+from fbo_flower.algorithms.options import bounded, choice, integer
 from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import ENDED, AgentState, Array, Best, Task, Trials, floats
@@ -54,7 +54,6 @@ from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, all_equal, transform
-from fbo_flower.space.checks import check_integer, check_number
 
 KERNEL = "matern52"
 PRIORS = fitting.Priors(lengthscale_stddev=0.85, noise_centre=1e-4)  # measured, docs/papers/fed_ei.md
@@ -85,9 +84,44 @@ def kept_with(anchor: Array) -> dict[Hashable, Any]:
     return found[1]
 
 
+@dataclass(frozen=True)
+class Model:
+    """An agent's model of its values.
+
+    Parameters
+    ----------
+    improvement : what its next point maximises
+    processes : one for each output; a plain value is the only output
+    values : `(O, n)`, its outputs in the model's units
+    means : `(n,)`, posterior means at its points; the largest is at the best of them
+    fitted : hyperparameters `theta (F + 2,)`; with outputs `(O, F + 2)`
+    centres : `(k, D)`, further points that are worth a look
+    """
+
+    improvement: GuidedImprovement | FeasibleImprovement
+    processes: tuple[GuidedImprovement, ...]
+    values: Array
+    means: Array
+    fitted: Array
+    centres: Array
+
+    @property
+    def knows_others(self) -> bool:
+        """Whether the rows of others say something about the agent's values."""
+        return any(p.shared is not None and p.shared.share > 0.0 for p in self.processes)
+
+
+def measured(history: Trials) -> tuple[Array, Array]:
+    """Return points `(n, D)` and outputs `(n, O)` for surrogates; a plain value is the only output."""
+    if history.outputs is not None:
+        return history.observed_outputs()
+    points, values = history.observed()
+    return points, values[:, None]
+
+
 @dataclass(frozen=True, kw_only=True)
-class EIOptions(Algorithm[State]):
-    """The options of an agent that maximises expected improvement.
+class LocalEI(Algorithm[State]):
+    """An agent that maximises expected improvement.
 
     Parameters
     ----------
@@ -102,51 +136,11 @@ class EIOptions(Algorithm[State]):
         `acquisition.feasible`. It does not with several objectives. "": all agents go on
     """
 
-    num_initial: int = 3
-    y_transform: str = "winsorise"
-    min_distance: float = 1e-3
-    num_candidates: int = 256
-    stop_when: str = ""
-
-    def __post_init__(self) -> None:
-        check_integer("num_initial", self.num_initial, 1, 10_000)
-        check_choice("y_transform", self.y_transform, Y_TRANSFORMS)
-        check_number("min_distance", self.min_distance, 0, 1)
-        check_integer("num_candidates", self.num_candidates, 2, 2**16)
-        check_choice("stop_when", self.stop_when, ("", NO_GAIN))
-
-
-@dataclass(frozen=True)
-class Model:
-    """An agent's model of its values.
-
-    Parameters
-    ----------
-    improvement : what its next point maximises
-    values : `(n,)`, its values in the model's units; with outputs `(O, n)`
-    means : `(n,)`, posterior means at its points; the largest is at the best of them
-    fitted : hyperparameters `theta (F + 2,)`; with outputs `(O, F + 2)`
-    centres : `(k, D)`, further points that are worth a look
-    """
-
-    improvement: GuidedImprovement | FeasibleImprovement
-    values: Array
-    means: Array
-    fitted: Array
-    centres: Array
-
-    @property
-    def knows_others(self) -> bool:
-        """Whether the rows of others say something about the agent's values."""
-        one = self.improvement
-        processes = one.processes if isinstance(one, FeasibleImprovement) else (one,)
-        shared = [p.shared for p in processes if isinstance(p, GuidedImprovement) and p.shared is not None]
-        return any(each.share > 0.0 for each in shared)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalEI(EIOptions[State]):
-    """The agent's half of `ei`; `EIOptions` describes the options."""
+    num_initial: int = integer(3, 1, 10_000)
+    y_transform: str = choice("winsorise", Y_TRANSFORMS)
+    min_distance: float = bounded(1e-3, 0, 1)
+    num_candidates: int = integer(256, 2, 2**16)
+    stop_when: str = choice("", ("", NO_GAIN))
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Evaluate one point after the other; store each fit, from which the next one starts."""
@@ -190,18 +184,8 @@ class LocalEI(EIOptions[State]):
 
     def observations(self, agent_state: AgentState) -> tuple[Array, Array]:
         """Return features `(n, F)` and transformed values `(n,)` of the agent's history."""
-        history = agent_state.history
-        kept = kept_with(history.values)
-        expected = None if history.predicted is None else history.predicted.tobytes()
-        key = "observations", agent_state.space.digest, self.y_transform, history.points.tobytes(), expected
-        if key not in kept:
-            points, values = history.observed()
-            x, y = agent_state.space.features(points), transform(values, self.y_transform)
-            x.setflags(write=False)
-            y.setflags(write=False)
-            kept[key] = x, y
-        found: tuple[Array, Array] = kept[key]
-        return found
+        x, ys, _, _ = self.outputs(agent_state)
+        return x, ys[0]
 
     def outputs(self, agent_state: AgentState) -> tuple[Array, Array, Array, Array]:
         """Return features `(n, F)`, and outputs in the models' units.
@@ -212,11 +196,13 @@ class LocalEI(EIOptions[State]):
         reference `(K,)`, NaN where there is none.
         """
         history, aims = agent_state.history, agent_state.aims
-        kept, key = kept_with(history.values), ("outputs", agent_state.space.digest, self.y_transform, aims)
+        kept, expected = kept_with(history.values), history.predicted
+        seen = history.points.tobytes(), None if expected is None else expected.tobytes()
+        key = agent_state.space.digest, self.y_transform, aims, history.outputs is None, *seen
         if key not in kept:
-            points, outputs = history.observed_outputs()
-            columns = []
-            for values, bound in zip(outputs.T, aims.least.tolist(), strict=True):
+            points, outputs = measured(history)
+            columns, bounds = [], [-math.inf] if history.outputs is None else aims.least.tolist()
+            for values, bound in zip(outputs.T, bounds, strict=True):
                 if math.isfinite(bound):
                     columns.append(in_units(values, bound))
                 else:
@@ -225,39 +211,29 @@ class LocalEI(EIOptions[State]):
             pairs = zip(aims.start.tolist(), outputs.T, ys, strict=False)
             start = [_in_units_of(number, values, y) for number, values, y in pairs]
             kept[key] = agent_state.space.features(points), np.array(ys), np.array(least), np.array(start)
+            for array in kept[key]:
+                array.setflags(write=False)
         found: tuple[Array, Array, Array, Array] = kept[key]
         return found
 
     def model(self, task: Task, agent_state: AgentState) -> Model:
         """Return the agent's model, fitted to its observations."""
-        if agent_state.history.outputs is not None:
-            return self.model_of_outputs(task, agent_state)
-        x, y = self.observations(agent_state)
-        hyperparameters = compute(fit_of(agent_state, x, y))
-        process = compute(Condition(x, y, hyperparameters))
-        improvement = GuidedImprovement(process, float(process.means.max()) if len(y) else 0.0)
-        none = np.empty((0, agent_state.space.dimension))
-        return Model(improvement, y, process.means, hyperparameters.to_array(), none)
-
-    def model_of_outputs(self, task: Task, agent_state: AgentState) -> Model:
-        """Return the agent's model of several outputs."""
+        history = agent_state.history
         x, ys, least, start = self.outputs_for(task, agent_state)
-        processes, at_own, fits = [], [], []
-        for output, y in enumerate(ys):
-            process, own, fitted = self.process(task, agent_state, output, x, y)
-            processes.append(process)
-            at_own.append(own)
-            fits.append(fitted)
-        means = np.array(at_own)
-        objectives = range(len(agent_state.aims.objectives))
-        improvement = FeasibleImprovement(tuple(processes), Goal.of(means, objectives, least, start))
+        found = [self.process(task, agent_state, output, x, y) for output, y in enumerate(ys)]
+        processes, at_own, fits = zip(*found, strict=True)
+        means, objectives = np.array(at_own), range(len(agent_state.aims.objectives))
+        if history.outputs is None:
+            value = replace(processes[0], best=float(means.max()) if means.size else 0.0)
+            return Model(value, processes, ys, means[0], fits[0], history.points[:0])
+        improvement = FeasibleImprovement(processes, Goal.of(means, objectives, least, start))
         holds = feasible(means, least)
         if holds.any():
             ranks = np.where(holds, means[0], -np.inf)
             front = np.flatnonzero(holds)[non_dominated(means[list(objectives)].T[holds])]
         else:  # the nearest to holding them
             ranks, front = -np.maximum(least[:, None] - means, 0.0).sum(axis=0), np.empty(0, dtype=np.int64)
-        return Model(improvement, ys, ranks, np.array(fits), agent_state.history.points[front])
+        return Model(improvement, processes, ys, ranks, np.array(fits), history.points[front])
 
     def outputs_for(self, task: Task, agent_state: AgentState) -> tuple[Array, Array, Array, Array]:
         """Return `outputs` in the units of the model for a task."""
@@ -280,20 +256,14 @@ class LocalEI(EIOptions[State]):
 
     def climb(self, model: Model, agent_state: AgentState, rng: np.random.Generator) -> Trials:
         """Return the point of the largest improvement found, or `farthest` while all values are equal."""
-        history = agent_state.history
-        values = history.observed()[1] if history.outputs is None else history.observed_outputs()[1]
-        if not model.knows_others and all_equal(values):
-            return Trials(farthest(agent_state.space, history.points, rng))
+        space, history = agent_state.space, agent_state.history
+        if not model.knows_others and all_equal(measured(history)[1]):
+            return Trials(farthest(space, history.points, rng))
         best = int(np.argmax(model.means)) if len(model.means) else 0
-        own = agent_state.history.observed()[0][best : best + 1]
+        own = history.observed()[0][best : best + 1]
+        centres = np.concatenate([own, model.centres])
         point = search(
-            model.improvement,
-            agent_state.space,
-            agent_state.history.points,
-            np.concatenate([own, model.centres]),
-            self.num_candidates,
-            self.min_distance,
-            rng,
+            model.improvement, space, history.points, centres, self.num_candidates, self.min_distance, rng
         )
         return Trials(point)
 
@@ -302,14 +272,9 @@ class LocalEI(EIOptions[State]):
         if not agent_state.history.num_succeeded:
             return super().expected_values(task, agent_state, points)
         model, features = self.model(task, agent_state), agent_state.space.features(points)
-        if isinstance(model.improvement, FeasibleImprovement):
-            outputs, columns = agent_state.history.observed_outputs()[1], []
-            for process, y, values in zip(model.improvement.processes, model.values, outputs.T, strict=True):
-                assert isinstance(process, GuidedImprovement)
-                columns.append(as_measured(process.mean(features), y, values))
-            return np.column_stack(columns)
-        means = model.improvement.mean(features)
-        return as_measured(means, model.values, agent_state.history.observed()[1])
+        outputs = zip(model.processes, model.values, measured(agent_state.history)[1].T, strict=True)
+        expected = [as_measured(process.mean(features), y, values) for process, y, values in outputs]
+        return expected[0] if agent_state.history.outputs is None else np.column_stack(expected)
 
     def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
         """Return the evaluated point with the best posterior mean of the agent's model, if it finds noise.
@@ -322,23 +287,16 @@ class LocalEI(EIOptions[State]):
         usable = np.isfinite(agent_state.usable_values(own=own))
         if stored is None or math.exp(floats(stored)[..., -1].max()) < EVIDENT_NOISE or not usable.any():
             return found
-        if history.outputs is None:
-            (x, only), values = self.observations(agent_state), history.observed()[1]
-            ys, least = only[None], None
-        else:
-            x, ys, least, _ = self.outputs(agent_state)
-            values = history.observed_outputs()[1][:, 0]
-        fits = []
-        for output, y in enumerate(ys):
-            fits.append(compute(fit_of(agent_state, x, y, output=output)))
+        x, ys, least, _ = self.outputs(agent_state)
+        fits = [compute(fit_of(agent_state, x, y, output=output)) for output, y in enumerate(ys)]
         if max(f.noise_variance for f in fits) < EVIDENT_NOISE or len(agent_state.aims.objectives) > 1:
             return found
         means = np.array([gp.posterior(x, y, f).mean(x) for y, f in zip(ys, fits, strict=True)])
-        holds = usable if least is None else feasible(means, least) & usable
+        holds = feasible(means, least) & usable
         if not holds.any():
             return found
         row = int(np.argmax(np.where(holds, means[0], -np.inf)))
-        mean = as_measured(means[0, row : row + 1], ys[0], values)
+        mean = as_measured(means[0, row : row + 1], ys[0], measured(history)[1][:, 0])
         return Best(history.points[row], float(history.values[row]), float(mean[0]))
 
 
@@ -348,7 +306,7 @@ def _in_units_of(number: float, values: Array, y: Array) -> float:
     These are never raised to a fence, so for "winsorise" and "standardise" the line is exact. NaN if they are
     equal.
     """
-    if not len(values):
+    if not len(values) or math.isnan(number):
         return math.nan
     order = np.argsort(values, kind="stable")
     middle, top = order[len(order) // 2], order[-1]
@@ -373,11 +331,7 @@ def fit_of(
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedImprovement(LocalEI[Progress], Independent):
-    """Expected improvement by every agent alone; `EIOptions` describes the options."""
+    """Expected improvement by every agent alone; `LocalEI` describes the options."""
 
     name: ClassVar[str] = "ei"
     takes_outputs: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        Independent.__post_init__(self)

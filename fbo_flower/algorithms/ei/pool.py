@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Protocol
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -28,24 +28,19 @@ from fbo_flower.space.space import SearchSpace
 MOST_ROWS = 128  # that a model uses: the best half, and the newest others
 
 
-class _Shares(Protocol):
-    @property
-    def num_values(self) -> int: ...
-
-
-def num_columns(algorithm: _Shares, space: SearchSpace) -> int:
+def num_columns(algorithm: Any, space: SearchSpace) -> int:
     """Return the length of a row: a point and its values."""
-    return space.dimension + algorithm.num_values
+    return int(space.dimension + algorithm.num_values)
 
 
-def num_sums(algorithm: _Shares, space: SearchSpace) -> int:
+def num_sums(algorithm: Any, space: SearchSpace) -> int:
     """Return the number of moments: some of each value of a row."""
-    return algorithm.num_values * trend.NUM_SUMS
+    return int(algorithm.num_values * trend.NUM_SUMS)
 
 
-def num_scales(algorithm: _Shares, space: SearchSpace) -> int:
+def num_scales(algorithm: Any, space: SearchSpace) -> int:
     """Return the number of lengthscales."""
-    return algorithm.num_values * space.dimension
+    return int(algorithm.num_values * space.dimension)
 
 
 _ONCE = {"repeats": False, "needed": False}  # each row is in one sum; without sums agents tune alone

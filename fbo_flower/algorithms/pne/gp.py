@@ -41,7 +41,6 @@ from fbo_flower.algorithms.records import (
     Array,
     Federation,
     IntArray,
-    Payload,
     Phase,
     Task,
     Trials,
@@ -359,18 +358,18 @@ class GPPNE(BatchedBandit[GPState]):
             agent_state = agent_state.passed_to(outcome.next_trial)
         return agent_state.write(**seen.arrays())
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         """Return what the agent tells of its observations."""
         seen, scale = Observations.read(agent_state), read_scale(task.arrays)
         dim = agent_state.space.dimension
         sent = Evidences(exchange=Setting.of(task).exchange, evaluations=self.evaluations(agent_state))
         if scale is None:
-            return replace(sent, moments=seen.moments()).payload
+            return replace(sent, moments=seen.moments())
         x, y, counts = seen.modelled(scale)
         within = float(seen.pulls.within.sum()) / scale[1] / scale[1]
         likelihoods = shared_mean.log_likelihoods(dim, x, y, counts, within).reshape(-1)
         if "setting" not in task.arrays:
-            return replace(sent, likelihoods=likelihoods).payload
+            return replace(sent, likelihoods=likelihoods)
         found = [shared_mean.evidence(model(task.arrays["setting"], dim, d), x, y, counts) for d in RESIDUALS]
         return replace(
             sent,
@@ -378,7 +377,7 @@ class GPPNE(BatchedBandit[GPState]):
             precision=np.array([pack_symmetric(e.precision) for e in found[:SHARING]]),
             response=np.array([e.response for e in found[:SHARING]]),
             misfit=np.array([e.misfit for e in found]),
-        ).payload
+        )
 
     @once_per_state
     def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:

@@ -47,7 +47,6 @@ from fbo_flower.algorithms.records import (
     Array,
     Federation,
     IntArray,
-    Payload,
     Phase,
     Task,
     Trials,
@@ -446,10 +445,10 @@ class PhasedPNE(XArmedBandit[PNEState]):
             out = elimination.eliminated(mean, radius, constants.variation(depth), protected)  # lines 8-9
             active, depth = partition.children(active[~out], arity), depth + 1  # lines 10-11
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         content, made = CellTask.of(task), self.evaluations(agent_state)
         if content.cells is None or (self.secure_sums and not content.sum):
-            return Means(evaluations=made).payload
+            return Means(evaluations=made)
         arity = self.branching(agent_state.space.dimension)
         cells = partition.number(content.depth, content.cells, arity)
         pulls = CellPulls.read(agent_state.arrays, "cells.").of(cells)
@@ -458,7 +457,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
         if self.secure_sums:
             present = (counts > 0).astype(np.float64)
             found = replace(found, present=present, inverse=present / np.maximum(counts, 1))
-        return found.payload
+        return found
 
     @once_per_state
     def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:

@@ -45,7 +45,6 @@ from fbo_flower.algorithms.records import (
     Array,
     Federation,
     IntArray,
-    Payload,
     Phase,
     Task,
     Trials,
@@ -301,14 +300,14 @@ class RacingPNE(BatchedBandit[RacingState]):
             return _batch(task, agent_state, options, evaluate)
         return _race(task, agent_state, options, self.budget, evaluate)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         made = self.evaluations(agent_state)
         if "cells_depth" not in task.arrays:
-            return PullMeans(evaluations=made).payload
+            return PullMeans(evaluations=made)
         options = self.racing_options(agent_state.space.dimension)
         seen = read_pulls(agent_state).of(_asked(task, options)[2])
         owed = np.maximum(0, options.first_pulls - seen.count - seen.failed).sum(keepdims=True)
-        return PullMeans(evaluations=made, means=seen.means(), counts=seen.count, owed=owed).payload
+        return PullMeans(evaluations=made, means=seen.means(), counts=seen.count, owed=owed)
 
     @once_per_state
     def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
     IntArray,
-    Payload,
     Phase,
     Scalar,
     Task,
@@ -153,22 +152,22 @@ class Sites(Algorithm[State]):
             digests=_extended(agent_state, "digests", digest(outcome.artifact)[None, :]),
         )
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         """Return the loss, the number of rows and, from the openbox, the model of a fit that succeeded."""
-        return Payload(self._model(task, agent_state), self._loss(task, agent_state))
+        return SiteReport(model=self._model(task, agent_state), **self._loss(task, agent_state))
 
-    def _model(self, task: Task, agent_state: AgentState) -> dict[str, AnyArray]:
+    def _model(self, task: Task, agent_state: AgentState) -> AnyArray | None:
         values = agent_state.history.select(task.trial, task.end).values
         if task.phase is not Phase.TRAIN or not np.isfinite(values).all():
-            return {}
+            return None
         if task.trial not in agent_state.arrays["model_trial"]:
             raise WireError(
                 f"trial: expected {int(agent_state.arrays['model_trial'][0])}, the only one whose model this "
                 f"site stores, got {task.trial}"
             )
-        return {"model": agent_state.arrays["model"]}
+        return agent_state.arrays["model"]
 
-    def _loss(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
+    def _loss(self, task: Task, agent_state: AgentState) -> dict[str, Any]:
         """Return the loss and the number of rows, or why there is none, and losses that the server missed."""
         history = agent_state.history
         if task.phase is Phase.FINISH:

@@ -74,22 +74,25 @@ def parts(quick: bool, directory: Path) -> list[Part]:
     }
     at, usual = (3, 10, 20, 30), {**rounds, **draws}
     net = {**draws, "num_rounds": 3 if quick else 20, "epochs": {"num_epochs": 1} if quick else {}}
-    shown: dict[str, Any] = {"baseline": "co-kg", "at": at, "first": 0, "drawn": "best tried", "how": "log"}
-    sides = ["8"] if quick else ["10", "20", "30"]
+    shown: dict[str, Any] = {
+        "baseline": "co-kg",
+        "at": at,
+        "first": 0,
+        "drawn": "best tried",
+        "how": "log",
+        "axis": "rounds",
+    }
     odd = [f"{kind}, {weights}" for kind in special.KINDS for weights in special.WEIGHTS]
     pairs = [(f"{kind}, reliability", f"{kind}, uniform") for kind in special.KINDS]
-    noises = [f"{noise:g}" for noise in special.NOISE]
     return [
         Part("f1", run_one, [first], rows, range(2 if quick else 40), {"swept": {}, **usual}, **shown),
         Part("functions", run_one, [*rows][1:], rows, seeds, {"swept": {}, **usual}, **shown),
         Part("networks", run_one, networks(), NETWORK_FRAMEWORKS, seeds, {"swept": {}, **net}, **shown),
         Part("odd agents", special.odd_agents, ["f1"], odd, seeds, usual, pairs=pairs, at=at, first=0),
-        Part("privacy", special.privacy, ["f1"], noises, seeds, usual, "0", at=at, first=0),
         Part(
             "beta, mesh, agents", run_one, SWEPT, [*SWEPT_FRAMEWORKS, *swept], seeds,
             {"swept": swept, **usual}, at=at, first=0,
         ),
-        Part("server time", special.server_time, ["f1"], sides, range(1), usual, fixed=True),
     ]  # fmt: skip
 
 

@@ -1,32 +1,25 @@
-"""Special runs of the Co-KG experiment: odd agents, what the server can reconstruct, how long it computes."""
+"""The Co-KG experiment's differences to the optimum, and its runs with one odd agent."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, Context, RecordDict
 from flwr.clientapp import ClientApp
 
-from fbo_flower import algorithms
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.co_kg.state import CoKGState
-from fbo_flower.algorithms.messages import Replies
-from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
+from fbo_flower.algorithms.records import AgentState, Trials
 from fbo_flower.clients import Evaluator, ObjectiveEvaluator, TaskContext, TuningAgent, agent_app
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.numerics.surrogates.pivots import choose_pivots
 from fbo_flower.simulation import Fault, InProcessGrid, problem_app
-from fbo_flower.simulation.problems import F1, Config, Problem, make_problem
+from fbo_flower.simulation.problems import F1, Config, Problem
 from fbo_flower.strategies import CoKG, TuningStrategy
 from fbo_flower.study import Study
-from studies.attacks.co_kg import overheard
-from studies.attacks.records import rms
 from studies.experiment import Arrays
 
 NUM_AGENTS, MESH, NUM_INITIAL = 4, 20, 5
@@ -37,9 +30,6 @@ NOISY = 1.0  # s.d. of a noisy agent's noise; the others have .14, the function 
 LIE = 100.0  # factor by which a liar multiplies the mean and deviation of its warm-up
 KINDS = ("none", "started badly", "noisy", "sends noise", "lies in the warm-up")
 WEIGHTS = ("uniform", "reliability")
-NOISE = (0.0, 0.1, 0.3, 1.0)  # mean_noise_stddev
-LENGTHSCALE = 0.2
-SKIPPED = 2  # rounds without a design of the server: the warm-up and the agents' own choice
 
 
 def differences(
@@ -169,106 +159,3 @@ def _faults(kind: str, seed: int) -> dict[int, Fault]:
         return content
 
     return {ODD: Fault("malformed", rounds=range(1, 10_000), change=change)}
-
-
-# -- what the server can reconstruct ---------------------------------------------------------------
-
-
-def privacy(name: str, row: str, seed: int, num_rounds: int, num_draws: int) -> Arrays:
-    """Run `f1` with a level of noise on the reported means, and attack the reports.
-
-    Returns
-    -------
-    error from two reports, error from the whole run : `(N,)`, of the values that the server recovers, root
-        mean square over an agent's trials after the first two rounds, in standard deviations of its values
-    returned : difference of the best of the agents' recommendations at the end, by their reported values
-    best tried : `(1, rounds)`, difference of the best configuration tried so far
-    """
-    problem, options = make_problem("f1", NUM_AGENTS, seed, {}), {"mesh": MESH, "num_draws": num_draws}
-    noisy = {"mean_noise_stddev": float(row)}
-    study, views = overheard(num_rounds + 1, seed, num_initial=NUM_INITIAL, **noisy, **options)
-    errors = []
-    for seen in views:
-        spread = float(np.concatenate([seen.first_values, seen.values]).std())
-        errors.append([rms(v - seen.values) / spread for v in (seen.each_round(), seen.whole_run())])
-    one, whole = np.array(errors).T
-    best = max(study.best.values(), key=lambda row: float(row["mean"]))
-    optimum, value = problem.optimum(0), problem.true_value(best["config"], 0)
-    assert optimum is not None
-    assert value is not None
-    tried = differences(study, problem, num_rounds + 1)[1]
-    return {
-        "error from two reports": one,
-        "error from the whole run": whole,
-        "returned": np.array(optimum - value),
-        "best tried": tried[None],
-        "best tried, mean": tried.mean(),
-    }
-
-
-# -- how long the server works -----------------------------------------------------------------------
-
-
-class TimedCoKG(algorithms.CoKG):
-    """Co-KG with a fixed prior of lengthscale .2, whose server is timed."""
-
-    spent: ClassVar[dict[tuple[str, int], float]] = {}  # of the current run
-
-    def _settle(self, state: CoKGState, server_round: int) -> CoKGState:
-        before, state = state.setting, super()._settle(state, server_round)
-        if before is not None or state.setting is None:
-            return state
-        h = state.setting.hyperparameters
-        h = replace(h, lengthscales=np.full_like(h.lengthscales, LENGTHSCALE))
-        points = self.points(state.space)
-        pivots = choose_pivots(state.space.features(points), h, self.rank_cut)
-        return replace(state, setting=replace(state.setting, hyperparameters=h, pivots=points[pivots.index]))
-
-    def ask(
-        self,
-        state: CoKGState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
-    ) -> tuple[CoKGState, dict[str, Task]]:
-        begin = time.process_time()
-        asked = super().ask(state, phase, server_round, present, rng)
-        self.spent["ask", server_round] = time.process_time() - begin
-        return asked
-
-    def tell(self, state: CoKGState, phase: Phase, reports: Replies) -> CoKGState:
-        begin = time.process_time()
-        told = super().tell(state, phase, reports)
-        self.spent["tell", state.round] = time.process_time() - begin
-        return told
-
-
-class Timed(TuningStrategy):
-    """The Flower strategy of `TimedCoKG`."""
-
-    algorithm_class = TimedCoKG
-
-
-def server_time(name: str, mesh: str, seed: int, num_rounds: int, num_draws: int) -> Arrays:
-    """Run `f1` once and time the server.
-
-    Returns
-    -------
-    CPU ms of ask, CPU ms of tell : means over the rounds with a design; CPU ms of the longest round; pivots
-    """
-    problem = make_problem("f1", NUM_AGENTS, seed, {})
-    server = Timed(
-        num_agents=NUM_AGENTS, seed=seed, num_initial=NUM_INITIAL, mesh=int(mesh), num_draws=num_draws
-    )
-    TimedCoKG.spent.clear()
-    agents = problem_app(problem, algorithms.make_algorithm("co-kg", server.algorithm.options()), seed)
-    study = server.start(InProcessGrid(agents, NUM_AGENTS), num_rounds=num_rounds + SKIPPED).study
-    rounds = range(SKIPPED + 1, num_rounds + SKIPPED + 1)
-    ask, tell = (1e3 * np.array([TimedCoKG.spent[part, r] for r in rounds]) for part in ("ask", "tell"))
-    return {
-        "CPU ms of ask": ask.mean(),
-        "CPU ms of tell": tell.mean(),
-        "CPU ms of the longest round": (ask + tell).max(),
-        "pivots": np.array(float(study.settings["runs"][0]["found"]["num_pivots"])),
-    }

@@ -56,7 +56,7 @@ def parts(quick: bool, directory: Path) -> list[Part]:
     fields = {"num_fields": 2 if quick else 29, "depth": 5 if quick else 10, "directory": str(directory)}
     pairs = [("racing", "racing-local"), ("pf-pne ceil", "pf-pne")]
     shared: dict[str, Any] = {"baseline": "hct", "pairs": pairs, "joint": True}
-    drawn: dict[str, Any] = {"drawn": "regret", "how": "log", "hidden": ("pf-pne ceil",)}
+    drawn: dict[str, Any] = {"drawn": "regret", "axis": "pulls", "how": "log", "hidden": ("pf-pne ceil",)}
     found = []
     for budget in budgets:
         common = {"surfaces": surfaces, "budget": budget, "names": ALGORITHMS}

@@ -8,8 +8,7 @@ from scipy.stats import norm
 
 from fbo_flower.numerics.surrogates.gp import kernel
 from studies.papers.ei import known_owners
-from studies.papers.ei.late import joined_late
-from studies.papers.ei.problems import FUNCTIONS, PROBLEMS, TUNING, ShiftedFunction
+from studies.papers.ei.problems import FUNCTIONS, ShiftedFunction
 
 OPTIMA = {
     "hartmann-6": ([0.20169, 0.150011, 0.476874, 0.275332, 0.311652, 0.6573], 3.32237),
@@ -49,13 +48,6 @@ def test_agents_have_related_functions_in_units_of_their_own():
     assert mirrored.score({"x0": 0.7, "x1": 0.3}, 1) == pytest.approx(same.score(config, 1))
 
 
-@pytest.mark.parametrize("label", [*PROBLEMS, *TUNING])
-def test_every_problem_can_be_evaluated_everywhere(label):
-    problem = {**PROBLEMS, **TUNING}[label](3, 1)
-    for point in np.random.default_rng(0).random((5, problem.space.dimension)):
-        assert np.isfinite(problem.true_value(problem.space.decode(point), 0))
-
-
 def test_draws_have_in_common_what_they_say():
     points = np.random.default_rng(0).random((40, 4))
 
@@ -92,12 +84,3 @@ def test_the_bound_with_known_owners_is_expected_improvement_of_a_multi_task_pro
         step = 1e-6 * np.eye(2)[axis]
         slope = (function(at + step) - function(at - step)) / 2e-6
         np.testing.assert_allclose(gradients[:, axis], slope, rtol=1e-4, atol=1e-6)
-
-
-def test_late_joiners_have_one_row_each_and_begin_alone_if_nobody_holds_anything():
-    problem = ShiftedFunction(4, 0, "branin")
-    late = joined_late(problem, "fed-ei", {"secure_sums": 0}, 2, 4, 3, 0)
-    assert late.shape == (2, 3)
-    assert (np.diff(late, axis=1) >= 0).all()
-    alone = joined_late(problem, "ei", {}, 2, 0, 3, 0)
-    assert alone.shape == (2, 3)

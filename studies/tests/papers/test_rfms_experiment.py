@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from real_data import needs_data
 
 from fbo_flower.algorithms import RFMS
 from fbo_flower.algorithms.messages import Replies
@@ -18,13 +15,11 @@ from fbo_flower.algorithms.rfms import state as rfms_state
 from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import BreastCancerSites, make_learner
-from studies.experiment import open_directory, run_jobs
-from studies.papers.rfms import experiment as rfms
 from studies.papers.rfms import outcomes as rfms_outcomes
 from studies.papers.rfms import tables as rfms_tables
 from studies.papers.rfms.outcomes import CHOICES, CRITERIA, HINDSIGHT, ServerView, shrunken
 from studies.papers.rfms.replay import METHODS, ReplayRun, ReplaySetting, Size, replay
-from studies.papers.rfms.tables import INBAG, Key, LossTable, design, keys, load_table, tabulate
+from studies.papers.rfms.tables import INBAG, Key, LossTable, keys, tabulate
 
 SPACE = make_learner("elastic-net").space
 NUM_CONFIGS, NUM_SITES = 30, 4
@@ -123,24 +118,6 @@ def test_where_one_site_is_beyond_help_the_guard_falls_back_on_the_mean():
     assert int(np.argmin(CRITERIA["guarded max"](rfms_outcomes.seen(setting, np.array(taken))))) == 1
 
 
-def test_random_search_draws_its_own_configurations_each_once():
-    setting = ReplaySetting(table(), SPACE, 0, 2)
-    (chosen,) = replay([ReplayRun(setting, METHODS["rand_mo"], START, 5, ("a",))], 12)
-    assert len(set(chosen.tolist())) == 12
-    assert chosen[: len(START)].tolist() != START.tolist()
-
-
-def test_a_table_of_equal_losses_does_not_break_a_method():
-    flat = table()
-    flat = replace(
-        flat, fold_losses=np.full_like(flat.fold_losses, 0.5), wrong=0.5 * flat.rows + 0 * flat.wrong
-    )
-    for chosen in replay(
-        [ReplayRun(ReplaySetting(flat, SPACE, 0, 2), m, START, 5, ("a",)) for m in METHODS.values()], 12
-    ):
-        assert len(set(chosen.tolist())) == 12
-
-
 def test_volumes_and_losses_are_those_of_the_configurations_by_hand():
     setting, taken = ReplaySetting(table(2), SPACE, 1, 3), np.array([4, 9, 15, 22, 28])
     found = setting.table
@@ -194,15 +171,6 @@ def test_shrinking_brings_noisy_losses_closer_to_the_truth():
     noisy = truth + 0.05 * rng.standard_normal(60)
     assert np.mean((shrunken(x, noisy) - truth) ** 2) < 0.3 * np.mean((noisy - truth) ** 2)
     np.testing.assert_array_equal(shrunken(x, np.full(60, 0.5)), np.full(60, 0.5))
-
-
-@needs_data
-def test_tables_of_a_source_are_neighbours_and_each_lockbox_is_replayed_equally_often():
-    plain, weighted = rfms.full()
-    sources = [source for source, _ in groupby(plain, rfms.source)]
-    assert len(sources) == len(set(sources))
-    nets = [key.options["learner"] == "elastic-net" for key in weighted]
-    assert nets == sorted(nets, reverse=True)
 
 
 def test_a_table_is_measured_for_all_methods_and_criteria(monkeypatch):
@@ -274,20 +242,6 @@ def test_a_configuration_that_fails_is_not_a_number_and_does_not_stop_the_table(
     assert np.isnan(found.local).tolist() == [True, False, False, False]
     assert np.isnan(found.inbag[0]).all()
     assert np.array_equal(found.lockbox[1:], whole.lockbox[1:])
-
-
-def test_tables_are_computed_in_chunks(tmp_path: Path) -> None:
-    key = Key("breast-cancer-5sites", 0, 2, {"split": "srs"})
-    directory = open_directory(tmp_path, {})
-    work = rfms_tables.jobs(key, 50)
-    assert len(work) == 2
-    run_jobs(work, directory, 1)
-    found = load_table(directory, key, 50)
-    space = BreastCancerSites(5, 0).space
-    assert np.array_equal(found.points, design(space, 50))
-    assert found.fold_losses.shape == (50, 10)
-    assert found.wrong.shape == (50, 5, 2, 2)
-    assert found.rows.sum() == 569
 
 
 def test_sites_of_one_class_get_no_table() -> None:

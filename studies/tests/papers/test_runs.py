@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from real_data import needs_data
 
-from fbo_flower.algorithms import CoKG, make_algorithm
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.simulation import make_problem, simulate
-from studies.experiment import open_directory, run_jobs
-from studies.papers import families, local_peers, outputs, robustness, warm_start
+from studies.experiment import open_directory
+from studies.papers import families, outputs, warm_start
 from studies.papers.co_kg import experiment as cokg
 from studies.papers.co_kg import special
-from studies.papers.fts import landmine, messages, related, synthetic
+from studies.papers.fts import landmine, messages
 from studies.papers.pne import budgets, gp_reference
 from studies.papers.pne.budgets import CLASSICS
 from studies.papers.pne.client import Shifted
@@ -48,22 +48,6 @@ def test_noiseless_values_repeat_a_row_for_each_of_its_pulls():
     assert max(pulls for _, pulls, _ in rows) > 1
 
 
-@needs_data
-def test_rfms_is_measured_by_what_it_ships(tmp_path, monkeypatch):
-    from studies.problems import tabulate as tabulating
-
-    class Plain:  # cross-validation takes long; the table's values are not looked at here
-        def __call__(self, problem, agent, points):
-            return points.sum(axis=1)
-
-    monkeypatch.setattr(tabulating, "evaluate", Plain())
-    file = families.table_of(tmp_path, "heart-4sites")
-    tabulating.tabulate(make_problem("heart-4sites", None, 0, {}), file, 16, 4)
-    found = families.run_one("heart-4sites", "rfms", 0, {"heart-4sites": 4}, 6, str(tmp_path))
-    assert found["shipped"].shape == (4,)
-    assert ((found["shipped"] > 0) & (found["shipped"] <= 2)).all()
-
-
 # -- several outputs -----------------------------------------------------------------------------
 
 
@@ -97,20 +81,6 @@ def test_a_front_outside_the_limits_has_no_volume():
     assert outputs.score(problem, problem.sites(0)["0"], values) == pytest.approx([0.0, 0.25])
 
 
-@pytest.mark.parametrize("row", outputs.ALONE)
-@pytest.mark.parametrize("label", ["Branin", "C2-DTLZ2"])
-def test_other_libraries_tune_an_agent_from_its_random_points(label, row):
-    if not local_peers.is_installed(row):
-        pytest.skip(f"{row} comes with the extra bench")
-    found = outputs.alone(label, "0", row, 1, 4)
-    starts = outputs.starting_points(label, 1)["0"]
-    problem = PROBLEMS[label]
-    expected = [problem.function(config, problem.sites(1)["0"]) for config in starts]
-    aims = problem.aims(problem.sites(1)["0"])
-    assert found[:3] == pytest.approx(np.array([[e[n] for n in aims.names] for e in expected]) * aims.signs)
-    assert found.shape == (4, len(aims.names))
-
-
 # -- fts -----------------------------------------------------------------------------------------
 
 
@@ -135,43 +105,12 @@ def test_landmine_variants_have_the_same_starting_points_and_the_others_fifty_ob
     assert run["rgpe"]["numbers from each agent"] == 100 * 103 / 2
 
 
-def test_floats_of_a_posterior_are_a_triangle_and_a_mean():
-    assert [messages.floats_sent(a, 3) for a in ("fts", "rgpe", "taf")] == [3, 9, 10]
-
-
 @needs_data
 def test_noise_of_differential_privacy_has_its_epsilon():
     names = [f"dp-fts z={z}" for z in (0, 1, 2, 4, 8)]
     epsilons = [float(landmine.run_private("linear", name, 0, 2, 2)["epsilon"]) for name in names]
     assert np.isnan(epsilons[0])
     assert epsilons[1:] == sorted(epsilons[1:], reverse=True)
-
-
-@needs_data
-def test_related_and_unrelated_agents_are_told_apart(monkeypatch):
-    monkeypatch.setattr(related, "PRIOR_ROUNDS", 2)
-    problem = make_problem("gp-samples", related.NUM_AGENTS, 0, related.GP)
-    assert [problem.is_related(agent) for agent in range(related.NUM_AGENTS)] == [True] * 6 + [False] * 6
-    for part, agents in zip(related.PARTS, (2, 6), strict=True):
-        found = related.run_function(part, "fts learned", 0, 3)
-        assert found["related"].shape == found["unrelated"].shape == (agents, 4)
-        assert (found["related"] <= 0).all()
-    assert 0 < found["share of P_N"] <= 1
-
-
-def test_synthetic_measures_regret_of_the_target_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(synthetic, "NUM_AGENTS", 4)
-    monkeypatch.setattr(synthetic, "NUM_OBSERVATIONS", (6, 8))
-    directory = open_directory(tmp_path, {})
-    title = next(iter(synthetic.DIFFERENCES))
-    run_jobs([synthetic.job(synthetic.observe, title, 0)], directory, 1)
-    found = synthetic.run_function(title, 0, 1, 3, str(directory))
-    for name in synthetic.variants():
-        regret = found[f"{name}/regret"]
-        assert regret.shape == (1, 4)
-        assert regret[0, 0] == found["ts/regret"][0, 0]
-        assert (np.diff(regret) <= 0).all()
-        assert (regret >= 0).all()
 
 
 @needs_data
@@ -225,20 +164,6 @@ def test_with_one_objective_and_few_pulls_agents_together_are_ahead_of_each_alon
 
 # -- liars ---------------------------------------------------------------------------------------
 
-SMALL = {"num_candidates": 32, "num_path_features": 32, "num_features": 30, "num_initial": 2}
-
-
-@pytest.mark.parametrize("kind", robustness.LIES)
-def test_every_lie_passes_the_checks_and_only_honest_agents_are_compared(kind, monkeypatch):
-    family = robustness.Family("f1", "simple", 5, ("random", {"num_initial": 2}), {"single": ("fts", SMALL)})
-    monkeypatch.setattr(robustness, "families", lambda quick: {"fts": family})
-    monkeypatch.setattr(robustness, "NUM_AGENTS", 3)
-    found = robustness.run_variant("fts", f"single; {kind}; 1", 0, True)
-    assert found["regret"].shape == (2,)
-    assert np.isfinite(found["regret"]).all()
-    alone = robustness.run_variant("fts", "alone", 0, True)
-    assert (alone["regret, alone fewer"] >= alone["regret"]).all()
-
 
 # -- co-kg ---------------------------------------------------------------------------------------
 
@@ -270,23 +195,3 @@ def test_a_difference_is_that_of_the_value_without_noise_to_the_optimum():
     assert best[3] == problem.optimum(0) - max(values)
     own = [problem.true_value(c, 0) for c in study.trials.where(agent="1")["config"]]
     assert special.differences(study, problem, 4, ["1"])[1][3] == problem.optimum(0) - max(own)
-
-
-def test_an_odd_agent_changes_what_it_is_meant_to_change():
-    found = {kind: special.odd_agents("f1", f"{kind}, uniform", 0, 2, 8) for kind in special.KINDS}
-    # a bad start and a lie in the warm-up leave the sound agents' first points alone
-    assert len({cell["best of the others"][0, 0] for cell in found.values()}) == 1
-    assert len({cell["returned"].tobytes() for cell in found.values()}) > 2
-
-
-def test_the_attack_is_exact_without_noise_and_fails_with_much():
-    none, much = (special.privacy("f1", row, 0, 2, 8)["error from two reports"] for row in ("0", "1"))
-    assert none.max() < 0.01
-    assert much.mean() > 10 * none.mean()
-
-
-def test_the_server_is_timed_under_a_prior_of_lengthscale_a_fifth():
-    server = special.Timed(num_agents=2, seed=0, mesh=6, num_draws=8)
-    assert isinstance(server.algorithm, CoKG)
-    found = special.server_time("f1", "6", 0, 2, 8)
-    assert all(value > 0 for value in found.values())

@@ -12,10 +12,10 @@ from scipy.optimize import brentq
 from scipy.stats import kstest, norm
 
 from fbo_flower.algorithms.messages import uses_observations
-from fbo_flower.algorithms.records import AgentState, Payload, Phase, Task, Trials
+from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.secure import keys
-from studies.peers.dp_vote import DPVote, first_places, listed_points, votes
+from studies.peers.dp_vote import DPVote, Votes, first_places, listed_points, votes
 
 SMALL = {"num_configs": 8, "max_evaluations_per_round": 2, "num_votes": 2, "secure_sums": 0}
 
@@ -83,8 +83,8 @@ def part_of_noise(algorithm, group, seed):
     task = Task(Phase.TRAIN, 1, 0, 0, arrays, {"seed": 1, "vote": True})
     state = AgentState(SQUARE, Trials.empty(2))
     uniform = uniform_from(np.random.default_rng(seed))
-    payload = Payload({"votes": np.zeros(algorithm.num_configs)})
-    return algorithm.protect(task, state, payload, uniform).arrays["votes"]
+    content = Votes(votes=np.zeros(algorithm.num_configs))
+    return algorithm.protect(task, state, content, uniform).votes
 
 
 @pytest.mark.parametrize("least", [2, 3, 8])

@@ -116,19 +116,17 @@ class Unwaited:
     def state(self):
         return self.run.state
 
-    def ask(self, server_round, agents, seed=0):
-        run = self.run
+    def ask(self, server_round, agents, seed=0, phase=Phase.TRAIN):
+        run, rng = self.run, np.random.default_rng(seed)
         run.state = informed(run.state, under_way=dict(self.under_way))
-        rng = np.random.default_rng(seed)
-        run.state, tasks = self.algorithm.ask(run.state, Phase.TRAIN, server_round, agents, rng)
+        run.state, tasks = self.algorithm.ask(run.state, phase, server_round, agents, rng)
         self.under_way |= tasks
         return tasks
 
-    def answer(self, *agents):
+    def answer(self, *agents, phase=Phase.TRAIN):
         run = self.run
         reports = {a: run.agents[a].answer(self.algorithm, self.under_way.pop(a)) for a in agents}
-        run.state = self.algorithm.tell(run.state, Phase.TRAIN, Replies(reports))
-        return reports
+        run.state = self.algorithm.tell(run.state, phase, Replies(reports))
 
     def warmed_up(self, rounds=3):
         names = list(self.run.agents)
@@ -228,10 +226,6 @@ def test_agents_that_work_when_the_study_ends_get_what_the_server_knows():
         federation = Unwaited(**options).warmed_up(3)
         federation.ask(4, ["0", "1", "2"])
         federation.answer("1", "2")
-        state = informed(federation.state, under_way=federation.under_way)
-        rng = np.random.default_rng(0)
-        state, tasks = federation.algorithm.ask(state, Phase.FINISH, 5, ["1", "2"], rng)
-        assert set(tasks) == {"1", "2"}
-        reports = {a: federation.run.agents[a].answer(federation.algorithm, t) for a, t in tasks.items()}
-        state = federation.algorithm.tell(state, Phase.FINISH, Replies(reports))
-        assert set(federation.algorithm.results(state).recommendations) == {"0", "1", "2"}
+        assert set(federation.ask(5, ["1", "2"], phase=Phase.FINISH)) == {"1", "2"}
+        federation.answer("1", "2", phase=Phase.FINISH)
+        assert set(federation.algorithm.results(federation.state).recommendations) == {"0", "1", "2"}

@@ -1,5 +1,7 @@
 """Co-KG against theory: consistency, exact pooling, its limits, and what crosses the wire."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from contract import SQUARE, Run, over_grid, same
@@ -9,17 +11,13 @@ from fbo_flower.algorithms import CoKG
 from fbo_flower.algorithms.co_kg.central import central_barycenter, central_product, frame
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import Phase
-from fbo_flower.clients import client_app
+from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient_from_factor
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.simulation import make_problem, simulate
-from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Int, SearchSpace
-from fbo_flower.strategies import CoKG as Strategy
 
 BOARD = SearchSpace({"a": Int(0, 9), "b": Int(0, 9)})  # every configuration is in the point set
-
-
 EXACT = {"num_points": 100, "num_draws": 16, "rank_cut": 1e-8}
 FEW = {"num_points": 49, "num_draws": 16}
 
@@ -73,6 +71,9 @@ def test_the_server_holds_each_agents_posterior_on_the_whole_point_set(central):
         np.testing.assert_allclose(grid.basis @ belief.mean, posterior.predict(features)[0], atol=1e-6)
         covariance = grid.basis @ belief.covariance @ grid.basis.T
         np.testing.assert_allclose(covariance, posterior.covariance(features), atol=1e-6)
+        alone = central_barycenter(algorithm, grid, [belief], np.ones(1), None)  # one agent is its own
+        np.testing.assert_allclose(alone.mean, grid.basis @ belief.mean, atol=1e-9)
+        np.testing.assert_allclose(alone.factor @ alone.factor.T, covariance, atol=1e-6)
     if central == "product":  # it is the posterior of all trials together
         logs = run.histories().values()
         y = (np.concatenate([log.values for log in logs]) - setting.shift) / setting.scale
@@ -108,28 +109,14 @@ def test_without_collaboration_every_agent_follows_its_own_exact_knowledge_gradi
         for name, agent in run.agents.items():
             posterior, features = exact(agent, setting), BOARD.features(points)
             variances, axes = np.linalg.eigh(posterior.covariance(features))
-            gain = knowledge_gradient_from_factor(
-                posterior.predict(features)[0],
-                axes * np.sqrt(variances.clip(0)),
-                setting.hyperparameters.noise_variance,
-            )
+            belief = posterior.predict(features)[0], axes * np.sqrt(variances.clip(0))
+            gain = knowledge_gradient_from_factor(*belief, setting.hyperparameters.noise_variance)
             expected[name] = points[np.argmax(gain)]
         run.step()
         for name, point in expected.items():
             np.testing.assert_array_equal(run.agents[name].log.points[-1], point)
         assert not any("point" in e.task.arrays for e in run.exchanges)
         assert not any({"mean", "covariance"} & set(e.report.arrays) for e in run.exchanges)
-
-
-def test_one_agent_is_its_own_barycenter():
-    algorithm = CoKG(**EXACT, tolerance=1e-8)
-    run = Run.begin(algorithm, space=BOARD, objective=bowl, num_agents=1).steps(4)
-    grid = frame(algorithm, BOARD, run.state.setting, None)
-    belief = run.state.posteriors["0"]
-    central = central_barycenter(algorithm, grid, [belief], np.ones(1), None)
-    covariance = grid.basis @ belief.covariance @ grid.basis.T
-    np.testing.assert_allclose(central.mean, grid.basis @ belief.mean, atol=1e-9)
-    np.testing.assert_allclose(central.factor @ central.factor.T, covariance, atol=1e-6)
 
 
 # -- what crosses the wire ---------------------------------------------------------------------
@@ -150,25 +137,15 @@ def test_a_report_is_mean_and_triangle_at_the_pivots_and_nothing_else(central):
     assert (headers < 4 * 1000).all()
 
 
-def indefinite(content):
-    """Turn the covariance of a report into one with a negative eigenvalue."""
-    arrays = content["arrays"]
-    if "covariance" in arrays:
-        values = arrays["covariance"].numpy().copy()
-        values[1] = 3.0 * np.sqrt(values[0] * values[2])  # correlation 3
-        arrays["covariance"] = type(arrays["covariance"])(values)
-    return content
-
-
-def test_a_report_that_is_no_posterior_costs_its_sender_only():
-    problem = make_problem("f1", 4, 0, {})
-    app = client_app(problem, problem.space, seed=0, disclose="trials")
-    faults = {1: Fault("malformed", rounds=[3], change=indefinite)}
-    server = Strategy(num_agents=4, seed=0, **FEW)
-    study = server.start(InProcessGrid(app, 4, faults=faults), num_rounds=5).study
-    assert study.rounds["refused"].tolist() == [0, 0, 1, 0, 0]
-    assert {a: len(study.trials.where(agent=a)) for a in "0123"} == {"0": 9, "1": 8, "2": 9, "3": 9}
-    assert server._run.server.state.known("drop").keys() == set("0123")
+def test_a_report_that_is_no_posterior_is_refused_by_the_server():
+    run = Run.begin(CoKG(**FEW)).steps(3)
+    last = run.exchanges[-1]
+    covariance = last.report.arrays["covariance"].copy()
+    covariance[1] = 3.0 * np.sqrt(covariance[0] * covariance[2])  # a correlation of 3
+    lie = replace(last.report, arrays={**last.report.arrays, "covariance": covariance})
+    run.server.check_report(last.task, last.report)
+    with pytest.raises(WireError, match="positive semi-definite"):
+        run.server.check_report(last.task, lie)
 
 
 # -- who is there ------------------------------------------------------------------------------
@@ -180,9 +157,8 @@ def test_an_agent_that_did_not_answer_counts_with_its_last_posterior_or_not_at_a
     assert set(run.state.known(stale)) == ({"0", "1", "2"} if stale == "keep" else {"0", "2"})
     run.step()
     tasks = {e.agent: e.task for e in run.exchanges[-3:]}
-    assert {a for a, t in tasks.items() if "point" in t.arrays} == set(run.state.posteriors) - (
-        {"1"} if stale == "drop" else set()
-    )
+    gone = {"1"} if stale == "drop" else set()
+    assert {a for a, t in tasks.items() if "point" in t.arrays} == set(run.state.posteriors) - gone
 
 
 def test_a_late_joiner_warms_up_and_is_designed_for_two_rounds_later():
@@ -222,12 +198,19 @@ def test_an_agent_with_more_threads_leads_to_the_same_central_model_and_design()
 # -- the user's view -----------------------------------------------------------------------------
 
 
-def test_a_study_says_what_was_recommended_and_whether_agents_agree():
-    study = simulate("f1", None, 4, CoKG(central="product", **FEW), 6, engine="inline")
+def test_a_study_says_what_was_recommended_and_which_agent_has_another_objective():
+    def objective(config, context):
+        bend = 1.0 if context.agent != "2" else -1.0
+        return bend * bowl(config, context)
+
+    study = over_grid("co-kg", objective, BOARD, 4, 8, central="product", num_points=100, num_draws=16)
     found = study.settings["runs"][0]["found"]
-    assert [row["round"] for row in found["recommended"]] == [2, 3, 4, 5, 6]
-    assert [row["round"] for row in found["agreement"]] == [2, 4]
-    assert set(found["agreement"][0]["p_values"]) == set("0123")
+    assert [row["round"] for row in found["recommended"]] == [2, 3, 4, 5, 6, 7, 8]
+    assert [row["round"] for row in found["agreement"]] == [2, 4, 8]
+    p_values = found["agreement"][-1]["p_values"]
+    assert set(p_values) == set("0123")
+    assert min(p_values, key=p_values.get) == "2"
+    assert p_values["2"] < 1e-4
     configs = [row["config"] for row in study.recommendations]
     assert configs == [found["recommended"][-1]["config"]] * 4
 
@@ -239,17 +222,6 @@ def test_the_paper_returns_the_best_of_the_agents_maximisers():
     assert best["config"] == last["config"]
     assert best["mean"] == pytest.approx(last["value"], abs=1e-4)
     assert study.best[last["agent"]] == best
-
-
-def test_agents_with_other_objectives_are_told_apart():
-    def objective(config, context):
-        bend = 1.0 if context.agent != "2" else -1.0
-        return bend * bowl(config, context)
-
-    study = over_grid("co-kg", objective, BOARD, 4, 8, central="product", num_points=100, num_draws=16)
-    p_values = study.settings["runs"][0]["found"]["agreement"][-1]["p_values"]
-    assert min(p_values, key=p_values.get) == "2"
-    assert p_values["2"] < 1e-4
 
 
 def test_hyperparameters_are_estimated_again_on_schedule():

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import one_task
 import pytest
 from contract import MIXED, SQUARE, Run, hills
 from scipy.stats import ttest_rel
@@ -11,7 +12,6 @@ from fbo_flower.algorithms import ExpectedImprovement, FedEI, make_algorithm
 from fbo_flower.algorithms.ei.pool import MOST_ROWS, Part, check_task
 from fbo_flower.algorithms.messages import Replies, report_schema, summands_of, uses_observations
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
-from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.surrogates import gp, trend
@@ -162,7 +162,7 @@ def test_the_model_of_an_agent_is_gaussian_conditioning_on_rows_and_own_values()
     _, tasks = algorithm.ask(run.state, Phase.TRAIN, 9, list(run.agents), np.random.default_rng(0))
     model = algorithm.model(tasks["1"], agent.agent_state)
     shared, h = model.improvement.shared, model.improvement.process.hyperparameters
-    rows, x, y = shared.rows, CUBE.features(agent.agent_state.history.points), model.values
+    rows, x, y = shared.rows, CUBE.features(agent.agent_state.history.points), model.values[0]
 
     def common(a, b):
         return shared.share * gp.kernel("matern52", a, b, rows.lengthscales)
@@ -173,12 +173,10 @@ def test_the_model_of_an_agent_is_gaussian_conditioning_on_rows_and_own_values()
     z = np.random.default_rng(1).random((5, 4))
     white = (1 - shared.share + trend.LEAST_NOISE) * np.eye(len(rows.z))
     noise = h.noise_variance * np.eye(len(y))
-    joint = np.block(
-        [
-            [common(rows.x, rows.x) + white, common(rows.x, x)],
-            [common(x, rows.x), common(x, x) + own(x, x) + noise],
-        ]
-    )
+    places, size = np.concatenate([rows.x, x]), len(rows.x)
+    joint = common(places, places)
+    joint[:size, :size] += white
+    joint[size:, size:] += own(x, x) + noise
     cross = np.hstack([common(z, rows.x), common(z, x) + own(z, x)])
     expected = cross @ np.linalg.solve(joint, np.concatenate([rows.z, y]))
     np.testing.assert_allclose(model.improvement.mean(z), expected, atol=1e-8)
@@ -203,11 +201,8 @@ def test_another_study_begins_with_the_pool_of_an_earlier_one():
     state = algorithm.warm_start(fresh, exported)
     _, tasks = algorithm.ask(state, Phase.TRAIN, 1, ["0", "1"], np.random.default_rng(0))
     assert all(t.num_trials == 1 and "rows" in t.arrays for t in tasks.values())
-    for broken in (
-        {},
-        {**exported, "rows": exported["rows"][:, 1:]},
-        {**exported, "rows": exported["rows"] + 9.0},
-    ):
+    for rows in (None, exported["rows"][:, 1:], exported["rows"] + 9.0):
+        broken = {} if rows is None else {**exported, "rows": rows}
         with pytest.raises(ConfigError, match="warm_start: expected rows"):
             algorithm.warm_start(fresh, broken)
 
@@ -325,23 +320,21 @@ ROWS = {"rows": np.full((5, 3), 0.5), "lengthscales": np.ones(2), "level": np.on
     ids=["scales", "level", "outside", "nan", "far", "odd", "small", "negative", "units", "too small"],
 )  # fmt: skip
 def test_a_task_that_does_not_fit_is_refused_before_anything_is_evaluated(arrays, values):
-    task = Task(Phase.TRAIN, 1, 0, 1, arrays, values)
-    with pytest.raises(WireError):
-        check_task(task)
-    with pytest.raises(WireError):
-        FedEI().accept(task, AgentState(SQUARE, Trials.empty(2)))
-    agent_state = AgentState(SQUARE, Trials.empty(2))
-    with pytest.raises(WireError):
-        FedEI().session(task, agent_state, lambda *_: np.random.default_rng(0), None)
+    task, agent_state = Task(Phase.TRAIN, 1, 0, 1, arrays, values), AgentState(SQUARE, Trials.empty(2))
+    for refuse in (
+        lambda: check_task(task),
+        lambda: FedEI().accept(task, agent_state),
+        lambda: FedEI().session(task, agent_state, lambda *_: np.random.default_rng(0), None),
+    ):
+        with pytest.raises(WireError):
+            refuse()
 
 
 def test_what_one_agent_alone_is_told_changes_the_content_that_all_members_sign():
     content = Part.sum_content(Task(Phase.TRAIN, 1, 0, 1, ROWS, {"slots": 64}))
     assert set(content) == {*ROWS, "numbers"}
-    for other in (
-        Task(Phase.TRAIN, 1, 0, 2, ROWS, {"slots": 64}),
-        Task(Phase.TRAIN, 1, 0, 1, ROWS, {"slots": 128}),
-    ):
+    for num_trials, number in ((2, 64), (1, 128)):
+        other = Task(Phase.TRAIN, 1, 0, num_trials, ROWS, {"slots": number})
         assert (Part.sum_content(other)["numbers"] != content["numbers"]).any()
 
 
@@ -358,41 +351,37 @@ def test_what_one_agent_alone_is_told_changes_the_content_that_all_members_sign(
 )
 def test_a_table_holds_rows_of_trials_that_its_task_asked_for(done, trial, num_trials, rows):
     rng = np.random.default_rng(4)
-    history = Trials(rng.random((done, 2)), rng.standard_normal(done), np.arange(done))
     task = Task(Phase.TRAIN, 3, trial, num_trials, ROWS, {"slots": 64})
     algorithm = FedEI(secure_sums=0, trials_per_round=2, **SMALL)
-    before = algorithm.accept(task, AgentState(SQUARE, history))
 
-    def evaluate(query, first):
-        return Trials(query.points, np.zeros(1), np.array([first]))
+    def answer(task, state):
+        result, _ = one_task.done(algorithm, task, algorithm.accept(task, state), lambda x: np.zeros(len(x)))
+        return result
 
-    def draws(*_):
-        return np.random.default_rng(5)
-
-    result = run_task(algorithm, task, before, evaluate, draws)
+    result = answer(task, one_task.observed(rng.random((done, 2)), rng.standard_normal(done)))
     assert len(result.report.arrays.get("rows", ())) == rows
     assert len(algorithm._own_rows(result.agent_state)) == rows
-    again = algorithm.accept(replace(task, trial=0, num_trials=0), result.agent_state)
-    repeated = run_task(algorithm, replace(task, trial=0, num_trials=0), again, evaluate, draws)
+    repeated = answer(replace(task, trial=0, num_trials=0), result.agent_state)
     if (done, num_trials) == (2, 0):  # the same task again gets the same answer
         np.testing.assert_array_equal(repeated.report.arrays["rows"], result.report.arrays["rows"])
     else:
         assert "rows" not in repeated.report.arrays
 
 
+SLOTS = "slots: expected one below 64 for each row"
+
+
 @pytest.mark.parametrize(
-    ("rows", "places"), [(2, [1]), (1, [64]), (0, [3])], ids=["few slots", "beyond", "no rows"]
-)
-def test_a_report_whose_slots_do_not_fit_is_refused(rows, places):
-    task = Task(Phase.TRAIN, 1, 0, 1, {}, {"slots": 64})
-    report = Report(0, 1, 0, {"rows": np.full((rows, 3), 0.5), "slots": np.array(places)})
-    with pytest.raises(WireError, match="slots: expected one below 64 for each row"):
-        FedEI(secure_sums=0).check_report(task, report)
-
-
-def test_a_report_with_what_its_task_did_not_ask_for_is_refused():
+    ("error", "arrays"),
+    [
+        *((SLOTS, {"rows": np.full((rows, 3), 0.5), "slots": np.array(places)})
+          for rows, places in ((2, [1]), (1, [64]), (0, [3]))),
+        ("level: expected none", {"level": np.ones(trend.NUM_SUMS)}),
+        ("rows: expected one for each trial", {"rows": np.full((2, 3), 0.5), "slots": np.arange(2)}),
+    ],
+    ids=["few slots", "beyond", "no rows", "level again", "too many rows"],
+)  # fmt: skip
+def test_a_report_that_does_not_fit_its_task_is_refused(error, arrays):
     told = Task(Phase.TRAIN, 1, 2, 1, {"level": np.zeros(trend.NUM_SUMS)}, {"slots": 64})
-    level, rows = {"level": np.ones(trend.NUM_SUMS)}, {"rows": np.full((2, 3), 0.5), "slots": np.arange(2)}
-    for arrays, error in ((level, "level: expected none"), (rows, "rows: expected one for each trial")):
-        with pytest.raises(WireError, match=error):
-            FedEI(secure_sums=0).check_report(told, Report(2, 1, 0, arrays))
+    with pytest.raises(WireError, match=error):
+        FedEI(secure_sums=0).check_report(told, Report(2, 1, 0, arrays))

@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contract import MIXED, SQUARE, Run, same, step
+from one_task import observed
 from scipy import stats
 
 from fbo_flower.algorithms import DPFTS, ThompsonSampling
-from fbo_flower.algorithms.fts.releases import largest_norm
+from fbo_flower.algorithms.fts.dp_fts import largest_norm
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
 from fbo_flower.algorithms.server import informed
@@ -30,15 +31,17 @@ def asked(algorithm, state, server_round, rng, present=AGENTS):
     return algorithm.ask(state, Phase.TRAIN, server_round, present, rng)
 
 
+def reports_of(tasks, messages):
+    """Reports to some tasks, with a message of each agent that was asked for one."""
+    sent = {a: {"weights": messages[a]} if "message" in task.values else {} for a, task in tasks.items()}
+    return {a: Report(task.trial, task.num_trials, 0, sent[a]) for a, task in tasks.items()}
+
+
 def released(algorithm, messages, seed=0):
     """The sums after every agent has sent its message, and the state before they were made."""
     state = algorithm.init(Federation(SQUARE, AGENTS), generator(0, "init"))
     state, tasks = asked(algorithm, state, 1, generator(0, "one"))
-    reports = {
-        agent: Report(0, 3, arrays={"weights": messages[agent]} if "message" in task.values else {})
-        for agent, task in tasks.items()
-    }
-    told = algorithm.tell(state, Phase.TRAIN, Replies(reports))
+    told = algorithm.tell(state, Phase.TRAIN, Replies(reports_of(tasks, messages)))
     return asked(algorithm, told, 2, generator(seed, "two"))[0].weights, told
 
 
@@ -116,10 +119,9 @@ def test_following_the_sums_means_going_where_the_sum_of_the_region_is_largest()
     features = rff.draw_features(12, 0.5, 2, np.random.default_rng(2))
     weights = np.random.default_rng(3).standard_normal((2, 12))
     arrays = {"frequencies": features.frequencies, "phases": features.phases, "weights": weights}
-    agent_state = AgentState(SQUARE, Trials(np.array([[0.5, 0.5]] * 3), np.ones(3), np.arange(3)))
-    point = step(
-        algorithm.propose, Task(Phase.TRAIN, 2, 3, 1, arrays), agent_state, generator(0, "propose")
-    ).points
+    agent_state = observed(np.full((3, 2), 0.5), np.ones(3))
+    task = Task(Phase.TRAIN, 2, 3, 1, arrays)
+    point = step(algorithm.propose, task, agent_state, generator(0, "propose")).points
     grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 101)] * 2), axis=-1).reshape(-1, 2)
     best = np.where(grid[:, 0] < 0.5, features(grid) @ weights[0], features(grid) @ weights[1]).max()
     region = int(point[0, 0] >= 0.5)
@@ -148,7 +150,7 @@ def test_messages_are_short_before_they_leave_used_once_and_never_sent_on(messag
 
 def test_the_mean_is_that_of_many_draws():
     points = np.random.default_rng(0).random((6, 2))
-    agent_state = AgentState(SQUARE, Trials(points, points.sum(axis=1), np.arange(6)))
+    agent_state = observed(points, points.sum(axis=1))
     features = rff.draw_features(12, 0.5, 2, np.random.default_rng(1))
     arrays = {"frequencies": features.frequencies, "phases": features.phases}
     task = Task(Phase.TRAIN, 2, 6, 0, arrays, {"message": True})
@@ -247,15 +249,8 @@ def play(algorithm, agents, messages, *, silent=(), absent=()):
         )
         state = informed(state, drawn={**drawn, **sampled})
         state, tasks = algorithm.ask(state, Phase.TRAIN, server_round, present, generator(0, server_round))
-        reports = {
-            agent: Report(
-                task.trial, task.num_trials, 0,
-                {"weights": messages[agent]} if "message" in task.values else {},
-            )
-            for agent, task in tasks.items()
-            if agent not in silent
-        }  # fmt: skip
-        state = algorithm.tell(state, Phase.TRAIN, Replies(reports))
+        heard = {agent: task for agent, task in tasks.items() if agent not in silent}
+        state = algorithm.tell(state, Phase.TRAIN, Replies(reports_of(heard, messages)))
     return found
 
 
@@ -269,45 +264,31 @@ def largest_change(algorithm, agents, messages, **without):
     )
 
 
-# agents, regions, region_releases, multiplier, sampling rate
-CASES = [
-    (2, 1, 1, 1.0, 1.0),
-    (3, 3, 3, 0.5, 1.0),
-    (5, 1, 10, 4.0, 1.0),
-    (5, 3, 3, 1.0, 1.0),
-    (4, 3, 3, 1.0, 0.35),
-]
-
-
-def made(kind, num_agents, num_regions, region_releases, multiplier, rate=1.0):
-    algorithm = kind(
+def made(num_agents, num_regions, region_releases, multiplier, rate=1.0):
+    algorithm = DPFTS(
         num_features=NUM_FEATURES, num_regions=num_regions, region_releases=region_releases,
         region_weight=3.0, noise_multiplier=multiplier, sampling_rate=rate, schedule=0.5, clip=0.7,
     )  # fmt: skip
     return algorithm, tuple(map(str, range(num_agents)))
 
 
-def worst_messages(agents, seed=0):
-    """Long messages; with all agents' pointing one way but one, to the other."""
-    rng = np.random.default_rng(seed)
-    return {agent: 100 * rng.standard_normal(NUM_FEATURES) for agent in agents}
-
-
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",  # agents, regions, region_releases, multiplier, sampling rate
+    [(2, 1, 1, 1.0, 1), (3, 3, 3, 0.5, 1), (5, 1, 10, 4.0, 1), (5, 3, 3, 1.0, 1), (4, 3, 3, 1.0, 0.35)],
+)
 def test_no_agent_changes_the_sums_by_more_than_the_noise_is_made_for(case):
-    algorithm, agents = made(DPFTS, *case)
-    messages, sampled = worst_messages(agents), algorithm.sampling_rate < 1
+    algorithm, agents = made(*case)
+    rng, ways = np.random.default_rng(0), ["absent"] if algorithm.sampling_rate < 1 else ["silent", "absent"]
+    messages = {agent: 100 * rng.standard_normal(NUM_FEATURES) for agent in agents}
     changes = [
-        largest_change(algorithm, agents, messages, **{how: (agent,)})
-        for agent in agents
-        for how in (("absent",) if sampled else ("silent", "absent"))
+        largest_change(algorithm, agents, messages, **{how: (agent,)}) for agent in agents for how in ways
     ]
     assert max(changes) <= 1.0
     assert case[1] > 1 or max(changes) > 1 - 1e-6, "the noise is not larger than it has to be"
 
 
 def test_shares_regions_and_noise_of_the_others_do_not_depend_on_who_is_present():
-    algorithm, agents = made(DPFTS, 5, 3, 2, 1.0)
+    algorithm, agents = made(5, 3, 2, 1.0)
     for absent in agents:
         state = algorithm.init(Federation(SQUARE, agents), generator(0, "init"))
         collections = []
@@ -323,7 +304,7 @@ def test_shares_regions_and_noise_of_the_others_do_not_depend_on_who_is_present(
 
 
 def test_an_agent_that_registers_late_counts_from_the_next_release_on():
-    algorithm, agents = made(DPFTS, 3, 1, 1, 1.0)
+    algorithm, agents = made(3, 1, 1, 1.0)
     state = algorithm.init(Federation(SQUARE, agents), generator(0, "init"))
     largest = []
     for server_round, present in enumerate([agents, (*agents, "9"), agents], start=1):

@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
 from contract import SQUARE, Run, same, step
+from one_task import observed
 from scipy import stats
 
 from fbo_flower.algorithms import FTS, ThompsonSampling
 from fbo_flower.algorithms.fts.fts import Adviser, Message
 from fbo_flower.algorithms.messages import Replies
-from fbo_flower.algorithms.records import AgentState, Federation, Payload, Phase, Report, Task, Trials
+from fbo_flower.algorithms.records import Federation, Phase, Report, Task
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
@@ -110,47 +111,37 @@ def test_learned_preferences_favour_who_agrees():
 # -- what agents do ----------------------------------------------------------------------------
 
 
-def observed(n=15, seed=0):
-    draws = np.random.default_rng(seed)
-    points = draws.random((n, 2))
-    values = np.sin(4 * points[:, 0]) + points[:, 1] ** 2
-    return AgentState(SQUARE, Trials(points, values, np.arange(n, dtype=np.int64)))
-
-
-def with_features(arrays, m=12, seed=1):
-    features = rff.draw_features(m, 0.5, 2, np.random.default_rng(seed))
-    arrays = {"frequencies": features.frequencies, "phases": features.phases, **arrays}
-    return features, arrays
+POINTS = np.random.default_rng(0).random((15, 2))
+VALUES = np.sin(4 * POINTS[:, 0]) + POINTS[:, 1] ** 2
+AGENT = observed(POINTS, VALUES)
+FEATURES = rff.draw_features(12, 0.5, 2, np.random.default_rng(1))
+SHARED = {"frequencies": FEATURES.frequencies, "phases": FEATURES.phases}
 
 
 def test_message_is_a_draw_of_the_weights_given_the_agents_standardised_values():
-    agent_state, (features, arrays) = observed(), with_features({})
-    task = Task(Phase.TRAIN, 1, 15, 0, arrays, {"message": True})
+    task = Task(Phase.TRAIN, 1, 15, 0, SHARED, {"message": True})
     algorithm = FTS(num_features=12, message_noise_variance=0.05)
-    sent = step(algorithm.summarise, task, agent_state, generator(3)).arrays["weights"]
-    x, y = agent_state.history.points, standardise(agent_state.history.values)
-    expected = rff.sample_weights([features], x[None], y[None], 0.05, [generator(3)])
+    sent = step(algorithm.summarise, task, AGENT, generator(3)).arrays["weights"]
+    expected = rff.sample_weights([FEATURES], POINTS[None], standardise(VALUES)[None], 0.05, [generator(3)])
     np.testing.assert_array_equal(sent, expected[0])
 
 
 def test_advised_point_is_taken_unless_the_agent_has_been_there():
-    algorithm, agent_state = FTS(advice="portfolio", **SMALL), observed()
+    def proposed(point):
+        task = Task(Phase.TRAIN, 2, 15, 1, {"point": point})
+        return step(FTS(advice="portfolio", **SMALL).propose, task, AGENT, generator(0)).points
+
     free = np.array([0.123, 0.987])
-    assert np.linalg.norm(agent_state.history.points - free, axis=1).min() > 0.025
-    task = Task(Phase.TRAIN, 2, 15, 1, {"point": free})
-    np.testing.assert_array_equal(step(algorithm.propose, task, agent_state, generator(0)).points, [free])
-    seen = agent_state.history.points[3] + 1e-3
-    task = Task(Phase.TRAIN, 2, 15, 1, {"point": seen})
-    other = step(algorithm.propose, task, agent_state, generator(0)).points[0]
-    assert np.linalg.norm(agent_state.history.points - other, axis=1).min() >= 0.025
+    assert np.linalg.norm(POINTS - free, axis=1).min() > 0.025
+    np.testing.assert_array_equal(proposed(free), [free])
+    assert np.linalg.norm(POINTS - proposed(POINTS[3] + 1e-3), axis=1).min() >= 0.025
 
 
 def test_an_agent_without_a_success_and_one_that_is_not_asked_tell_nothing():
-    _, arrays = with_features({})
-    nothing = AgentState(SQUARE, Trials(np.eye(2), np.full(2, np.nan), np.arange(2)))
-    for agent_state, values in ((nothing, {"message": True}), (observed(), {})):
-        task = Task(Phase.TRAIN, 1, 0, 2, arrays, values)
-        assert step(FTS().summarise, task, agent_state, generator(0)) == Payload()
+    nothing = observed(np.eye(2), np.full(2, np.nan))
+    for agent_state, values in ((nothing, {"message": True}), (AGENT, {})):
+        task = Task(Phase.TRAIN, 1, 0, 2, SHARED, values)
+        assert step(FTS().summarise, task, agent_state, generator(0)) == Message()
 
 
 # -- portfolio ---------------------------------------------------------------------------------

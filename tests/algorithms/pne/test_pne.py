@@ -33,70 +33,66 @@ def test_no_gap_is_fed_pne_and_a_large_one_is_local_pne_bit_for_bit():
 def test_a_run_whose_agents_never_come_back_ends_with_a_clear_error():
     app = client_app(lambda config, context: config["x"], LINE, seed=0)
     faults = {m: Fault("down", rounds=range(3, 1000)) for m in range(2)}
-    strategy = strategies.LocalPNE(
-        num_agents=2, seed=0, budget=100, max_evaluations_per_round=10, round_timeout=0.1
-    )
+    options = {"budget": 100, "max_evaluations_per_round": 10, "round_timeout": 0.1}
+    strategy = strategies.LocalPNE(num_agents=2, seed=0, **options)
     with pytest.raises(ConfigError, match="none was connected"):
         strategy.start(InProcessGrid(app, 2, faults=faults), num_rounds=None)
     assert strategy.study.settings["runs"][0]["status"] == "failed"
 
 
-def stage_one(algorithm):
-    """A generator, and the state of four agents at the root."""
-    rng = np.random.default_rng(0)
-    return rng, algorithm.init(Federation(LINE, tuple("0123")), rng)
+class StageOne:
+    """A server and four agents at the root, who answer as they are asked."""
+
+    def __init__(self, **options):
+        self.algorithm, self.rng, self.rounds = PFPNE(budget=10_000, **options), np.random.default_rng(0), 0
+        self.state = self.algorithm.init(Federation(LINE, tuple("0123")), self.rng)
+
+    def ask(self, agents="0123"):
+        self.rounds += 1
+        self.state, tasks = self.algorithm.ask(self.state, Phase.TRAIN, self.rounds, list(agents), self.rng)
+        return {agent: task for agent, task in tasks.items() if "cells" in task.arrays}
+
+    def tell(self, tasks, without_pulls=()):
+        reports = {}
+        for agent, task in tasks.items():
+            counts = task.arrays["pulls"] * (agent not in without_pulls)
+            arrays = {"means": np.full(counts.shape, 0.5), "counts": counts}
+            reports[agent] = Report(task.trial, task.num_trials, 0, arrays)
+        self.state = self.algorithm.tell(self.state, Phase.TRAIN, Replies(reports))
 
 
 def test_nothing_is_eliminated_on_fewer_pulls_than_the_depth_wants():
-    algorithm = PFPNE(budget=10_000)
-    rng, state = stage_one(algorithm)
+    stage = StageOne()
     for _ in range(5):  # down to a depth that wants several pulls of each cell
-        state, tasks = algorithm.ask(state, Phase.TRAIN, 1, list("0123"), rng)
-        state = algorithm.tell(state, Phase.TRAIN, Replies({a: answer(task) for a, task in tasks.items()}))
-    state, tasks = algorithm.ask(state, Phase.TRAIN, 6, list("0123"), rng)
-    depth, wanted = state.depth, algorithm.constants(4).pulls(state.depth)
-    state = algorithm.tell(state, Phase.TRAIN, Replies({a: answer(tasks[a]) for a in "01"}))  # half are lost
-    state, tasks = algorithm.ask(state, Phase.TRAIN, 7, ["0", "1"], rng)  # and do not come back
-    assert state.depth == depth
+        stage.tell(stage.ask())
+    tasks = stage.ask()
+    depth, wanted = stage.state.depth, stage.algorithm.constants(4).pulls(stage.state.depth)
+    stage.tell({a: tasks[a] for a in "01"})  # half are lost
+    tasks = stage.ask("01")  # and do not come back
+    assert stage.state.depth == depth
     assert set(tasks) == {"0", "1"}
-    state = algorithm.tell(state, Phase.TRAIN, Replies({a: answer(task) for a, task in tasks.items()}))
-    counts = np.sum([state.reports[a][1] for a in "01"], axis=0)
-    assert (counts >= wanted).all()
-    state, _ = algorithm.ask(state, Phase.TRAIN, 8, ["0", "1"], rng)
-    assert state.depth == depth + 1
-
-
-def answer(task):
-    cells, pulls = task.arrays["cells"], task.arrays["pulls"]
-    return Report(task.trial, task.num_trials, 0, {"means": cells * 0.0 + 0.5, "counts": pulls.copy()})
+    stage.tell(tasks)
+    assert (np.sum([stage.state.reports[a][1] for a in "01"], axis=0) >= wanted).all()
+    stage.ask("01")
+    assert stage.state.depth == depth + 1
 
 
 @pytest.mark.parametrize("aggregate", ["mean", "median"])
 def test_an_agent_that_claims_no_pulls_is_waited_for_twice_its_work_and_no_longer(aggregate):
-    algorithm = PFPNE(budget=10_000, gap=0.05, aggregate=aggregate)
-    rng, state = stage_one(algorithm)
-    _, honest = stage_one(algorithm)
-    spent = rounds = needed = 0
-    while not state.stage_two:
-        rounds += 1
-        depth, wanted = state.depth, int(np.sum(state.wanted))
-        state, tasks = algorithm.ask(state, Phase.TRAIN, rounds, list("0123"), rng)
-        reports = {agent: answer(task) for agent, task in tasks.items() if "cells" in task.arrays}
-        if "3" in reports:
-            zeros = np.zeros_like(tasks["3"].arrays["pulls"])
-            reports["3"] = Report(tasks["3"].trial, tasks["3"].num_trials, 0,
-                                  {"means": zeros * 0.0, "counts": zeros})  # fmt: skip
-            spent = spent + tasks["3"].num_trials if state.depth == depth else tasks["3"].num_trials
-            assert spent <= 3 * max(wanted, int(np.sum(state.wanted)))
-        state = algorithm.tell(state, Phase.TRAIN, Replies(reports))
-        assert rounds < 100, "stage 1 does not end"
-    while not honest.stage_two:
-        needed += 1
-        honest, tasks = algorithm.ask(honest, Phase.TRAIN, needed, list("0123"), rng)
-        reports = {a: answer(task) for a, task in tasks.items() if "cells" in task.arrays}
-        honest = algorithm.tell(honest, Phase.TRAIN, Replies(reports))
-    assert rounds <= 5 * needed
-    assert state.progress.of("3") < 10_000, "its budget need not end first"
+    stage, honest = (StageOne(gap=0.05, aggregate=aggregate) for _ in range(2))
+    spent = 0
+    while not stage.state.stage_two:
+        depth, wanted = stage.state.depth, int(np.sum(stage.state.wanted))
+        tasks = stage.ask()
+        if "3" in tasks:
+            spent = tasks["3"].num_trials + (spent if stage.state.depth == depth else 0)
+            assert spent <= 3 * max(wanted, int(np.sum(stage.state.wanted)))
+        stage.tell(tasks, without_pulls="3")
+        assert stage.rounds < 100, "stage 1 does not end"
+    while not honest.state.stage_two:
+        honest.tell(honest.ask())
+    assert stage.rounds <= 5 * honest.rounds
+    assert stage.state.progress.of("3") < 10_000, "its budget need not end first"
 
 
 # -- the Gaussian-process variant -------------------------------------------------------------------
@@ -114,9 +110,8 @@ def test_agents_find_the_top_of_a_hill_in_twenty_pulls():
 
 def test_an_agent_receives_the_sums_of_the_others_only():
     run = Run.begin(GPPNE(budget=12), num_agents=3, objective=hill).steps(4)
-    sent = {
-        e.agent: e.report for e in run.exchanges if "precision" in e.report.arrays and e.task.num_trials == 0
-    }
+    told = [e for e in run.exchanges if e.task.num_trials == 0]
+    sent = {e.agent: e.report for e in told if "precision" in e.report.arrays}
     got = {e.agent: e.task for e in run.exchanges if "others_precision" in e.task.arrays}
     place = int(got["0"].arrays["chosen"][2])
     expected = sent["1"].arrays["precision"][place] + sent["2"].arrays["precision"][place]
@@ -154,10 +149,17 @@ def test_after_many_points_the_best_are_repeated(monkeypatch):
         assert len(np.unique(log.points, axis=0)) == 8
 
 
-def test_a_place_outside_the_federation_is_refused():
-    task = Task(Phase.TRAIN, 1, 0, 2, {}, {"exchange": 0, "agents": 2, "design_seed": 1, "place": 2})
-    with pytest.raises(WireError, match="place"):
-        GPPNE().session(task, AgentState(SQUARE, Trials.empty(2)), lambda purpose, *keys: None, None)
+@pytest.mark.parametrize(
+    ("algorithm", "values", "match"),
+    [
+        (GPPNE(), {"exchange": 0, "agents": 2, "design_seed": 1, "place": 2}, "place"),
+        (RacingPNE(budget=100), {}, "shared"),  # stage 2 without what stage 1 found
+    ],
+)
+def test_a_task_outside_the_federation_or_out_of_turn_is_refused(algorithm, values, match):
+    state = AgentState(SQUARE, Trials.empty(2))
+    with pytest.raises(WireError, match=match):
+        algorithm.session(Task(Phase.TRAIN, 1, 0, 5, {}, values), state, lambda *keys: None, None)
 
 
 # -- racing ------------------------------------------------------------------------------------------
@@ -165,9 +167,8 @@ def test_a_place_outside_the_federation_is_refused():
 
 def cusp(config, context):
     """One objective for all agents: they share cells for several rounds."""
-    return (
-        1.0 - abs(config["x"] - 0.3) ** 0.5 - abs(config["y"] - 0.7) + 0.001 * context.rng.standard_normal()
-    )
+    noise = 0.001 * context.rng.standard_normal()
+    return 1.0 - abs(config["x"] - 0.3) ** 0.5 - abs(config["y"] - 0.7) + noise
 
 
 def test_stage_two_sends_nothing_but_the_number_of_evaluations():
@@ -188,16 +189,18 @@ def test_given_smoothness_is_used():
     assert deepest(nu=5.0, rho=0.9) > 1.5 * deepest(), "bounds that fall slowly spread the pulls"
 
 
-def test_one_who_is_away_for_the_whole_of_stage_one_is_told_of_it_and_pulls_all_its_cells():
-    run = Run.begin(RacingPNE(budget=300), num_agents=4)
+def shared(run, **each):
+    """Play rounds of racing until stage 1 has ended; return the run."""
     while run.state.shared is None:
-        run.step(present=["0", "1", "2"])
-    run.steps(4)
-    shared = run.state.shared
+        run.step(**each)
+    return run
+
+
+def test_one_who_is_away_for_the_whole_of_stage_one_is_told_of_it_and_pulls_all_its_cells():
+    run = shared(Run.begin(RacingPNE(budget=300), num_agents=4), present=["0", "1", "2"]).steps(4)
     log = run.histories()["3"]
     assert len(log) == 300
-    pulled = {tuple(point) for point in log.points.tolist()}
-    assert len(pulled) >= shared.cells.size
+    assert len(np.unique(log.points, axis=0)) >= run.state.shared.cells.size
     first = next(e for e in run.exchanges if e.agent == "3").task
     assert not first.arrays["shared_pulled"].any()
     other = next(e for e in run.exchanges if e.agent == "0" and "shared_pulled" in e.task.arrays).task
@@ -205,10 +208,7 @@ def test_one_who_is_away_for_the_whole_of_stage_one_is_told_of_it_and_pulls_all_
 
 
 def test_the_merged_means_do_not_contain_an_agent_whose_reports_were_lost():
-    run = Run.begin(RacingPNE(budget=300), num_agents=3)
-    run.step(lost=["2"])
-    while run.state.shared is None:
-        run.step(present=["0", "1"])
+    run = shared(Run.begin(RacingPNE(budget=300)).step(lost=["2"]), present=["0", "1"])
     _, tasks = run.algorithm.ask(run.state, Phase.TRAIN, 99, ["2"], np.random.default_rng(0))
     assert not tasks["2"].arrays["shared_pulled"].any()
     assert run.agents["2"].num_evaluations > 0
@@ -226,22 +226,14 @@ def test_a_late_joiner_takes_part_in_the_batch_that_is_open():
 
 
 def test_the_tree_grows_again_from_its_cells_and_means():
-    run = Run.begin(RacingPNE(budget=4000), objective=cusp)
-    while run.state.shared is None:
-        run.step()
-    shared, state = run.state.shared, run.state
-    got, heard = unpacked(_packed(shared, state.gathering, state.rows, "1").arrays, shared.cells.options)
-    size = shared.cells.size
-    assert got.cells.size == size > 31
+    state = shared(Run.begin(RacingPNE(budget=4000), objective=cusp)).state
+    cells, message = state.shared.cells, _packed(state.shared, state.gathering, state.rows, "1")
+    got, heard = unpacked(message.arrays, cells.options)
+    assert got.cells.size == cells.size > 31
     for name in ("depth", "index", "parent", "first_child", "anchor"):
-        np.testing.assert_array_equal(getattr(got.cells, name)[:size], getattr(shared.cells, name)[:size])
+        found, expected = (getattr(tree, name)[: cells.size] for tree in (got.cells, cells))
+        np.testing.assert_array_equal(found, expected)
     assert heard.all()
-
-
-def test_stage_two_without_what_stage_one_found_is_refused():
-    agent_state = AgentState(SQUARE, Trials.empty(2))
-    with pytest.raises(WireError, match="shared"):
-        RacingPNE(budget=100).session(Task(Phase.TRAIN, 1, 0, 5), agent_state, lambda *keys: None, None)
 
 
 # -- of all with cells or arms ----------------------------------------------------------------------

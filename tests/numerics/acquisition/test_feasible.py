@@ -1,5 +1,6 @@
 """Improvement under limits against draws, closed forms, BoTorch and differences."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal, in_units
+from fbo_flower.numerics.acquisition.feasible import (
+    FeasibleImprovement,
+    Goal,
+    confidence,
+    in_units,
+    left_to_gain,
+)
 from fbo_flower.numerics.acquisition.hypervolume import free_boxes, log_improvement, reference_point
 from fbo_flower.numerics.optim.functions import shape_of, stack_of
 
@@ -199,3 +206,34 @@ def test_a_candidate_is_liked_by_its_mean_if_it_likely_holds_every_limit():
     begins = Goal((0, 1), np.array([NONE, NONE]), None)  # one below the worst of both: (2, 2) and (1, 1)
     likings = begins.liked(np.array([[1.0, 0.0], [1.0, 0.0]]), np.ones((2, 2)))
     np.testing.assert_allclose(likings, np.log([4.0, 1.0]), atol=0.01)
+
+
+# -- what a search has left to gain -------------------------------------------------------------------
+
+
+BELIEF = np.array([[1.0, 3.0, 2.0, 0.5], [0.0, -1.0, 1.0, 2.0]])  # two sampled points, two own ones
+SPREAD = np.array([[0.5, 1.0, 0.1, 0.0], [0.5, 0.2, 0.1, 0.1]])
+
+
+def test_the_confidence_is_that_of_optuna():
+    evaluator = pytest.importorskip("optuna.terminator.improvement.evaluator")
+    for num_points, dimension in ((2, 1), (20, 5), (400, 12)):
+        expected = math.sqrt(evaluator._get_beta(dimension, num_points))
+        assert confidence(num_points, dimension) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("stddev", "num_sampled", "least", "expected"),
+    [
+        (SPREAD[:1], 2, [NONE], (3.0 + 2.0) - (2.0 - 0.2)),
+        (0.0 * SPREAD, 4, [NONE, NONE], 0.0),
+        (SPREAD, 2, [NONE, 0.0], (2.0 + 0.2) - (2.0 - 0.2)),  # the second sampled point cannot hold it
+        (SPREAD, 2, [NONE, 1.5], 0.0),  # the first own point does not, the first sampled one cannot
+        (SPREAD, 2, [NONE, 3.0], math.inf),
+    ],
+)
+def test_the_bound_is_the_highest_upper_less_the_highest_lower_bound_at_points_that_may_hold_the_limits(
+    stddev, num_sampled, least, expected
+):
+    found = left_to_gain(BELIEF[: len(stddev)], stddev, num_sampled, np.array(least), 2.0)
+    assert found == pytest.approx(expected)

@@ -94,26 +94,28 @@ def test_there_is_no_gradient_of_the_variance_where_it_is_cut_off(share):
         assert np.isfinite(part).all()
 
 
-@pytest.mark.parametrize("kind", ["alone", "guided", "guided without own values"])
+KINDS = {
+    "alone": alone,
+    "guided": lambda seed: guided(seed, share=0.1 + 0.1 * seed, tau=0.2 * seed),
+    "guided without own values": lambda seed: guided(seed, 0, share=0.1 + 0.1 * seed),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_functions_in_a_stack_have_bit_for_bit_the_values_that_they_have_alone(kind):
-    makers = {
-        "alone": alone,
-        "guided": lambda seed: guided(seed, share=0.1 + 0.1 * seed, tau=0.2 * seed),
-        "guided without own values": lambda seed: guided(seed, 0, share=0.1 + 0.1 * seed),
-    }
-    functions = [makers[kind](seed) for seed in range(6)]
+    functions = [KINDS[kind](seed) for seed in range(6)]
     z = np.random.default_rng(8).random((6, 20, 3))
     stack, rows = stack_of(functions), np.array([4, 1])
     values, gradients = stack.value_and_gradient(z)
     taken = stack.take(rows)
     np.testing.assert_array_equal(taken.values(z[rows]), stack.values(z)[rows])
     np.testing.assert_array_equal(taken.value_and_gradient(z[rows])[1], gradients[rows])
-    for place, function in enumerate(functions):
-        np.testing.assert_array_equal(stack.values(z)[place], function(z[place]))
-        np.testing.assert_array_equal(stack.scores(z)[place], function(z[place]))
-        one, slope = function.value_and_gradient(z[place])
-        np.testing.assert_array_equal(values[place], one)
-        np.testing.assert_array_equal(gradients[place], slope)
+    alone = [function.value_and_gradient(points) for function, points in zip(functions, z, strict=True)]
+    plain = [function(points) for function, points in zip(functions, z, strict=True)]
+    for found in (stack.values(z), stack.scores(z)):
+        np.testing.assert_array_equal(found, plain)
+    np.testing.assert_array_equal(values, [value for value, _ in alone])
+    np.testing.assert_array_equal(gradients, [slope for _, slope in alone])
 
 
 def test_functions_of_another_form_are_not_stacked():
@@ -126,9 +128,8 @@ def test_functions_of_another_form_are_not_stacked():
     assert not [other for other in others if shape_of(function) == shape_of(other)]
 
 
-@pytest.mark.parametrize("kind", ["alone", "guided"])
-def test_as_the_only_process_of_a_feasible_improvement_it_has_the_same_values_and_gradients(kind):
-    function = {"alone": alone, "guided": guided}[kind](2)
+@pytest.mark.parametrize("function", [alone(2), guided(2)], ids=["alone", "guided"])
+def test_as_the_only_process_of_a_feasible_improvement_it_has_the_same_values_and_gradients(function):
     goal = Goal((0,), np.array([-np.inf]), (np.array([[BEST]]), np.array([[np.inf]])))
     feasible = stack_of([FeasibleImprovement((function,), goal)])
     values, gradients = feasible.value_and_gradient(Z[None])

@@ -17,15 +17,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 from fbo_flower.numerics.acquisition import hypervolume as hv
 from fbo_flower.numerics.acquisition import proposals
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
-from fbo_flower.numerics.acquisition.proposals import (
-    KERNEL,
-    draw_weights,
-    merge_equal,
-    normalise,
-    plan_improvement,
-    plan_volume_improvement,
-    tchebycheff,
-)
+from fbo_flower.numerics.acquisition.proposals import KERNEL, normalise
 from fbo_flower.numerics.optim.maximise import maximise
 
 # a coarse grid, where equal values and equal points are common; values of 0 do not exceed the reference
@@ -86,9 +78,8 @@ def integrated_improvement(mean, stddev, values, reference):
 def test_the_expected_improvement_is_the_integral_over_what_is_not_dominated(num_objectives, num_points):
     values, reference, boxes, mean, stddev = case(num_objectives, num_points, 2)
     found = np.exp(hv.log_improvement(mean, stddev, *boxes)[0])
-    expected = [
-        integrated_improvement(*pair, values, reference) for pair in zip(mean.T, stddev.T, strict=True)
-    ]
+    pairs = zip(mean.T, stddev.T, strict=True)
+    expected = [integrated_improvement(*pair, values, reference) for pair in pairs]
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
@@ -145,17 +136,13 @@ def test_the_expected_improvement_is_that_of_botorch(num_objectives):
     from botorch.utils.testing import MockModel, MockPosterior
 
     values, reference, boxes, mean, stddev = case(num_objectives, 9, 15)
-    posterior = MockPosterior(
-        mean=torch.tensor(mean.T[:, None]), variance=torch.tensor(stddev.T[:, None] ** 2)
-    )
+    moments = {"mean": torch.tensor(mean.T[:, None]), "variance": torch.tensor(stddev.T[:, None] ** 2)}
+    model = MockModel(MockPosterior(**moments))
     partitioning = partitionings.FastNondominatedPartitioning(torch.tensor(reference), torch.tensor(values))
-    acquisition = analytic.ExpectedHypervolumeImprovement(
-        MockModel(posterior), reference.tolist(), partitioning
-    )
+    acquisition = analytic.ExpectedHypervolumeImprovement(model, reference.tolist(), partitioning)
     expected = acquisition(torch.zeros(15, 1, 1, dtype=torch.float64)).numpy()
-    np.testing.assert_allclose(
-        np.exp(hv.log_improvement(mean, stddev, *boxes)[0]), expected, rtol=1e-7, atol=1e-14
-    )
+    found = np.exp(hv.log_improvement(mean, stddev, *boxes)[0])
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-14)
     front = 20.0 * values[hv.non_dominated(values)]  # wide enough for a tenth of the range to count
     np.testing.assert_allclose(hv.reference_point(front), infer_reference_point(torch.tensor(front)).numpy())
 
@@ -165,11 +152,11 @@ def rng(seed=0):
 
 
 def improvement(x, losses, incumbent="mean"):
-    return plan_improvement(x, losses, incumbent).fitted(KERNEL)
+    return proposals.plan_improvement(x, losses, incumbent).fitted(KERNEL)
 
 
 def volume_improvement(x, losses, reference=None):
-    return plan_volume_improvement(x, losses, reference).fitted(KERNEL)
+    return proposals.plan_volume_improvement(x, losses, reference).fitted(KERNEL)
 
 
 def bowl(x, centre=0.4):
@@ -203,34 +190,19 @@ def scikit_moments(posterior, z):
     return process.fit(posterior.x, posterior.y).predict(z, return_std=True)
 
 
-def strips(means, stddevs, front, corner):
-    """The closed form of two losses, strip by strip: width opened by the first times gain of the second."""
-
-    def gain(edge, j):
-        z = (edge - means[:, j]) / stddevs[:, j]
-        return stddevs[:, j] * (z * norm.cdf(z) + norm.pdf(z))
-
-    total, before, height = 0.0, 0.0, corner[1]
-    for first, second in [*sorted(front[(front < corner).all(axis=1)].tolist()), [corner[0], -np.inf]]:
-        if second < height:
-            total = total + (gain(first, 0) - before) * gain(height, 1)
-            before, height = gain(first, 0), second
-    return total
-
-
 @pytest.mark.parametrize("reference", [None, np.array([1.0, 1.0])])
 def test_the_volume_improvement_is_that_of_a_plain_reference(reference):
     losses = two_losses(X) + 0.1 * rng(10).standard_normal((25, 2))
     surface = volume_improvement(X, losses, reference)
-    at_points, at_z = ([scikit_moments(p, z) for p in surface.posteriors] for z in (X, Z))
-    front = -np.stack([mean for mean, _ in at_points], axis=1)  # posterior means, not what was observed
+    values, moments = (
+        np.array([scikit_moments(p, z) for p in surface.posteriors]).transpose(1, 2, 0) for z in (X, Z)
+    )
+    front = values[0][non_dominated(values[0])]  # posterior means, not what was observed
     if reference is None:
-        kept = front[non_dominated(-front)]
-        corner = kept.max(axis=0) + 0.1 * np.ptp(losses, axis=0) / losses.std(axis=0)
+        corner = front.min(axis=0) - 0.1 * np.ptp(losses, axis=0) / losses.std(axis=0)
     else:
-        corner = (reference - losses.mean(axis=0)) / losses.std(axis=0)
-    means, stddevs = (np.stack([sign * m[i] for m in at_z], axis=1) for i, sign in ((0, -1.0), (1, 1.0)))
-    expected = strips(means, stddevs, front, corner)
+        corner = (losses.mean(axis=0) - reference) / losses.std(axis=0)
+    expected = [integrated_improvement(*pair, front, corner) for pair in zip(*moments, strict=True)]
     np.testing.assert_allclose(np.exp(surface(Z)), expected, rtol=1e-6, atol=1e-9)
 
 
@@ -277,7 +249,7 @@ def test_the_incumbent_is_what_the_surrogate_believes_or_if_asked_for_the_best_o
 
 def test_equal_points_are_merged_in_their_order_and_their_losses_averaged():
     x = np.array([[0.5, 0.1], [0.2, 0.2], [0.5, 0.1], [0.2, 0.3]])
-    different, losses = merge_equal(x, np.array([[1.0], [2.0], [3.0], [4.0]]))
+    different, losses = proposals.merge_equal(x, np.array([[1.0], [2.0], [3.0], [4.0]]))
     assert different.tolist() == [[0.5, 0.1], [0.2, 0.2], [0.2, 0.3]]
     assert losses.ravel().tolist() == [2.0, 2.0, 4.0]
 
@@ -288,7 +260,7 @@ def test_every_weight_vector_of_the_lattice_is_drawn_equally_often(num_losses, r
     generator, places = rng(1), itertools.product(range(resolution + 1), repeat=num_losses)
     counts = {count: 0 for count in places if sum(count) == resolution}
     for _ in range(100 * len(counts)):
-        weights = draw_weights(num_losses, generator)
+        weights = proposals.draw_weights(num_losses, generator)
         counts[tuple(int(n) for n in np.rint(weights * resolution))] += 1  # KeyError off the lattice
     if len(counts) > 1:
         assert chisquare(list(counts.values())).pvalue > 1e-3
@@ -312,6 +284,6 @@ def test_a_constant_loss_and_one_of_rounding_errors_normalise_to_zero():
 
 def test_the_scalar_loss_is_the_formula():
     losses, weights = rng(1).random((5, 3)), np.array([0.2, 0.3, 0.5])
-    for row, value in zip(losses, tchebycheff(losses, weights), strict=True):
+    for row, value in zip(losses, proposals.tchebycheff(losses, weights), strict=True):
         terms = [w * f for w, f in zip(weights, row, strict=True)]
         assert value == pytest.approx(max(terms) + 0.05 * sum(terms))

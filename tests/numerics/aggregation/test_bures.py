@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from acquisition_cases import mesh
 from amounts import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import minimize
 
 from fbo_flower.errors import NumericalError
-from fbo_flower.numerics.aggregation import bures
-from fbo_flower.numerics.aggregation.agreement import agreement, log_bayes_factors
+from fbo_flower.numerics.aggregation import agreement, bures
 from fbo_flower.numerics.aggregation.bures import reliability
 from fbo_flower.numerics.surrogates import gp, pivots
 
@@ -217,9 +218,8 @@ def increments(seed, *, odd=None, num_agents=4, scale=1.0):
 
 
 def p_values(known_scale, **options):
-    return np.array(
-        [agreement(increments(s, **options), known_scale=known_scale).p_value for s in range(RUNS)]
-    )
+    runs = (increments(seed, **options) for seed in range(RUNS))
+    return np.array([agreement.agreement(agents, known_scale=known_scale).p_value for agents in runs])
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_the_statistic_is_the_predictive_distance_of_the_observations():
     x, y = POINTS[[0, 1, 9, 27]], np.array([1.0, 0.7, 0.3, -0.2])
     others = pivots.observe(x, y, AT, H)
     z, value = POINTS[[8]], np.array([0.4])
-    found = agreement([pivots.observe(z, value, AT, H), others], known_scale=True)
+    found = agreement.agreement([pivots.observe(z, value, AT, H), others], known_scale=True)
     mean, variance = gp.posterior(x, y, H).predict(z)
     expected = (value[0] - mean[0]) ** 2 / (variance[0] + H.noise_variance)
     assert found.directions[0] == 1
@@ -257,10 +257,10 @@ def test_agents_without_observations_or_who_looked_elsewhere_are_not_compared():
     nothing = pivots.observe(np.empty((0, 2)), np.empty(0), at, h)
     corners = [pivots.observe(at[[i]], np.array([9.0 * i]), at, h) for i in range(4)]
     for agents in (corners, [nothing, *corners[:2], nothing]):
-        found = agreement(agents)
+        found = agreement.agreement(agents)
         np.testing.assert_array_equal(found.directions, 0)
         np.testing.assert_array_equal(found.p_value, 1.0)
-        np.testing.assert_allclose(log_bayes_factors(agents), 0.0, atol=1e-12)
+        np.testing.assert_allclose(agreement.log_bayes_factors(agents), 0.0, atol=1e-12)
 
 
 # -- Bayes factors -----------------------------------------------------------------------------------
@@ -284,8 +284,40 @@ def test_it_is_the_difference_of_the_marginal_likelihoods_of_the_observations():
         x, y = (np.concatenate(column) for column in zip(*parts, strict=True))
         return gp.log_marginal_likelihood(x, y, NOISY)[0]
 
-    exact = [
-        likelihood(data) - likelihood(data[:n] + data[n + 1 :]) - likelihood([data[n]]) for n in range(3)
-    ]
-    found = log_bayes_factors([pivots.observe(x, y, SEEN_AT, NOISY) for x, y in data])
+    others = [data[:n] + data[n + 1 :] for n in range(3)]
+    exact = [likelihood(data) - likelihood(others[n]) - likelihood([data[n]]) for n in range(3)]
+    found = agreement.log_bayes_factors([pivots.observe(x, y, SEEN_AT, NOISY) for x, y in data])
     np.testing.assert_allclose(found, exact, rtol=1e-5)
+
+
+# -- units of the values of all agents ----------------------------------------------------------------
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=30), st.integers(1, 29))
+def test_pooled_units_are_those_of_all_values_together(values, cut):
+    y = np.array(values)
+    parts = [part for part in (y[:cut], y[cut:]) if len(part)]
+    shift, scale = agreement.pooled_units([agreement.moments(part) for part in parts])
+    assert shift == pytest.approx(y.mean(), abs=1e-9)
+    if y.std() > 1e-6:
+        assert scale == pytest.approx(y.std(), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("lie", "bounded"), [((1e6, -50.0, 100.0), (5.0, -8.0, 8.0)), ((5.0, 50.0, 0.0), (5.0, 5.0, 0.25))]
+)
+def test_moments_are_bounded_by_the_median_agents_and_others_left_as_they_are(lie, bounded):
+    honest = [(5.0, 0.0, 1.0), (5.0, 1.0, 2.0), (5.0, 2.0, 3.0)]
+    np.testing.assert_array_equal(agreement.bounded_moments(np.array([*honest, lie])), [*honest, bounded])
+
+
+def test_units_of_any_size_neither_overflow_nor_vanish():
+    for scale in (1e-300, 1e-200, 1.0, 1e200, 1e307):
+        y = scale * np.array([1.0, 2.0, 4.0])
+        shift, width = agreement.pooled_units([agreement.moments(y), agreement.moments(y)])
+        assert shift / scale == pytest.approx(7 / 3)
+        assert width / scale == pytest.approx(np.std([1.0, 2.0, 4.0]))
+    huge = np.finfo(np.float64).max
+    told = [np.array([2.0**40, sign * huge, huge]) for sign in (1.0, -1.0)]
+    assert np.isfinite(agreement.pooled_units(told)).all()
+    assert agreement.pooled_units([agreement.moments(np.full(4, 7.0))]) == (7.0, 1.0), "of equal values"

@@ -6,22 +6,9 @@ from acquisition_cases import slopes
 from scipy import stats
 from scipy.stats import spearmanr
 
-from fbo_flower.numerics.aggregation.portfolio import (
-    Boxes,
-    BoxwiseLinearFunction,
-    next_point,
-    rank_agreement,
-    standardise_columns,
-)
-from fbo_flower.numerics.aggregation.rank_weights import (
-    bootstrap_losses,
-    differences,
-    ensemble_weights,
-    kernel_weights,
-    leave_one_out_gaps,
-    prediction_losses,
-    ranking_losses,
-)
+from fbo_flower.numerics.aggregation import portfolio
+from fbo_flower.numerics.aggregation import rank_weights as ranks
+from fbo_flower.numerics.aggregation.portfolio import Boxes, next_point, rank_agreement, standardise_columns
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.rff import draw_features
 
@@ -98,7 +85,7 @@ def test_a_piecewise_function_is_in_every_box_that_of_its_weights():
     features = draw_features(12, 0.5, 3, rng)
     boxes, weights = Boxes.halve(4, 2), rng.standard_normal((4, 12))
     columns = np.array([0, 2])
-    f = BoxwiseLinearFunction(features, weights, boxes, columns)
+    f = portfolio.BoxwiseLinearFunction(features, weights, boxes, columns)
     z = rng.random((30, 3))
     phi = features(z)
     expected = [phi[i] @ weights[boxes.index(z[[i]][:, columns])[0]] for i in range(30)]
@@ -135,8 +122,8 @@ def test_ranking_losses_are_those_of_plain_loops(n):
     y, f = rng.integers(0, 4, n).astype(float), rng.integers(0, 5, (3, n)).astype(float)  # with ties
     for values in (y, np.ones(n)):  # equal values are no pairs
         expected = [loss_by_loops(row, values) for row in f]
-        np.testing.assert_allclose(ranking_losses(differences(f), values), expected)
-        np.testing.assert_allclose(prediction_losses(f, values), expected)
+        np.testing.assert_allclose(ranks.ranking_losses(ranks.differences(f), values), expected)
+        np.testing.assert_allclose(ranks.prediction_losses(f, values), expected)
 
 
 def test_bootstrap_loss_is_that_of_the_resampled_history():
@@ -145,15 +132,15 @@ def test_bootstrap_loss_is_that_of_the_resampled_history():
     rows = rng.integers(0, 8, (20, 8))
     counts = np.array([np.bincount(r, minlength=8) for r in rows], dtype=float)
     expected = [loss_by_loops(f[r], y[r]) for r in rows]
-    np.testing.assert_allclose(bootstrap_losses(differences(f[None])[0], y, counts), expected)
+    np.testing.assert_allclose(ranks.bootstrap_losses(ranks.differences(f[None])[0], y, counts), expected)
 
 
 def test_left_out_means_and_draws_have_the_law_of_a_process_fitted_without_the_observation():
     # every gap f_(-j)(x_j) - f_(-j)(x_k) against its normal law, Kolmogorov-Smirnov at level 1e-3 over 30
     # pairs; the control keeps the observation in
     p = posterior()
-    means = leave_one_out_gaps(p, 0, np.random.default_rng(0))[0]
-    draws = leave_one_out_gaps(p, 1500, np.random.default_rng(3))
+    means = ranks.leave_one_out_gaps(p, 0, np.random.default_rng(0))[0]
+    draws = ranks.leave_one_out_gaps(p, 1500, np.random.default_rng(3))
     smallest, control = 1.0, 1.0
     for j in range(6):
         rest = np.delete(np.arange(6), j)
@@ -177,6 +164,8 @@ def test_ensemble_weights_by_hand():
     target = np.array([0.3, 0.5, 0.2, 0.3])
     # 95th percentile of the target's is .47: agent 2 (median .9) is out, though best in draw 4. Draw 1: agent
     # 0; draw 2: agents 0 and 1 share; draw 3: a tie with the target, which takes it; draw 4: shared
-    np.testing.assert_allclose(ensemble_weights(losses, target), [0.5, 0.25, 0.0, 0.25])
-    assert ensemble_weights(np.empty((0, 10)), np.ones(10)).tolist() == [1.0]
-    np.testing.assert_allclose(kernel_weights(np.array([0.0, 0.25, 0.5, 0.9]), 0.5), [0.75, 0.5625, 0.0, 0.0])
+    np.testing.assert_allclose(ranks.ensemble_weights(losses, target), [0.5, 0.25, 0.0, 0.25])
+    assert ranks.ensemble_weights(np.empty((0, 10)), np.ones(10)).tolist() == [1.0]
+    np.testing.assert_allclose(
+        ranks.kernel_weights(np.array([0.0, 0.25, 0.5, 0.9]), 0.5), [0.75, 0.5625, 0.0, 0.0]
+    )

@@ -3,14 +3,7 @@ import pytest
 
 from fbo_flower.numerics.bandits import partition, racing
 from fbo_flower.numerics.bandits.pulls import Pulls
-from fbo_flower.numerics.bandits.racing import (
-    FIRST_CELLS,
-    Cells,
-    Gathering,
-    RacingOptions,
-    RacingSearch,
-    first_cells,
-)
+from fbo_flower.numerics.bandits.racing import Cells, Gathering, RacingOptions, RacingSearch
 
 
 def cone(points, peak):
@@ -48,16 +41,16 @@ PEAKS = np.array([[0.31, 0.62], [0.36, 0.57], [0.3, 0.65]])
 @pytest.mark.parametrize("options", [RacingOptions(2), RacingOptions(2, 4), RacingOptions(3, 8)])
 def test_the_first_cells_are_whole_depths_in_the_order_of_the_tree_for_a_third_of_the_budget(options):
     for budget in (20, 50, 89, 90, 1000):
-        depth, index = first_cells(options, budget)
+        depth, index = racing.first_cells(options, budget)
         tree = racing.Cells(options)
         while tree.size < len(depth):
             tree.split(np.argmin(tree.first_child[: tree.size] >= 0), np.zeros(len(depth)))
         np.testing.assert_array_equal(tree.depth[: tree.size], depth)
         np.testing.assert_array_equal(tree.index[: tree.size], index)
         assert depth.max() == 1 or len(depth) * options.first_pulls <= budget / 3
-    assert len(depth) >= FIRST_CELLS
-    found = {budget: len(first_cells(RacingOptions(2), budget)[0]) for budget in (50, 90, 20_000)}
-    assert found == {50: 7, 90: FIRST_CELLS, 20_000: 63}  # 63: the first whole depths above 35.4
+    assert len(depth) >= racing.FIRST_CELLS
+    found = {budget: len(racing.first_cells(RacingOptions(2), budget)[0]) for budget in (50, 90, 20_000)}
+    assert found == {50: 7, 90: racing.FIRST_CELLS, 20_000: 63}  # 63: the first whole depths above 35.4
 
 
 def test_anchors_are_the_best_ancestors_on_the_border():

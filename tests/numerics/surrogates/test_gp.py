@@ -80,38 +80,31 @@ def test_likelihoods_are_normal_densities_and_gradients_finite_differences(name,
     theta, root = rng(seed).normal(-0.5, 0.5, num_dims + 2), rng(seed).standard_normal((n, n))
     added = root @ root.T if adds else None
 
-    def likelihood(a):
-        more = None if added is None else added[None]
-        values, gradients = gp.log_marginal_likelihoods(
-            gp.pair_differences(x[None]), y[None], name, a[None], more
-        )
-        return values[0], gradients[0]
+    def likelihoods(y, theta):
+        more = None if added is None else np.stack([added] * len(y))
+        differences = np.stack([gp.pair_differences(x[None])[0]] * len(y))
+        return gp.log_marginal_likelihoods(differences, y, name, theta, more)
 
+    (value,), (gradient,) = likelihoods(y[None], theta[None])
     h = gp.Hyperparameters.from_array(name, theta)
     covariance = prior_covariance(x, x, h) + h.noise_variance * np.eye(n) + (0.0 if added is None else added)
     density = stats.multivariate_normal(np.zeros(n), covariance).logpdf(y)
-    assert likelihood(theta)[0] == pytest.approx(density, rel=1e-6)
-    numerical = approx_fprime(theta, lambda a: likelihood(a)[0], 1e-6)
-    np.testing.assert_allclose(likelihood(theta)[1], numerical, rtol=1e-3, atol=1e-3)
-    three = [np.stack([part] * 3) for part in (gp.pair_differences(x[None])[0], y, theta)]
-    three[1][0], three[2][2] = 1.0, three[2][2] - 0.3  # others do not change a bit of the second one
-    found = gp.log_marginal_likelihoods(
-        *three[:2], name, three[2], None if added is None else np.stack([added] * 3)
-    )
-    assert found[0][1] == likelihood(theta)[0]
-    np.testing.assert_array_equal(found[1][1], likelihood(theta)[1])
+    assert value == pytest.approx(density, rel=1e-6)
+    numerical = approx_fprime(theta, lambda a: likelihoods(y[None], a[None])[0][0], 1e-6)
+    np.testing.assert_allclose(gradient, numerical, rtol=1e-3, atol=1e-3)
+    values, gradients = likelihoods(np.stack([y * 0.0 + 1.0, y, y]), np.stack([theta, theta, theta - 0.3]))
+    assert values[1] == value  # others do not change a bit
+    np.testing.assert_array_equal(gradients[1], gradient)
 
 
 @pytest.mark.parametrize("n", [0, 1, 7])
 @pytest.mark.parametrize("more", [False, True])
 def test_each_of_many_processes_is_conditioned_by_the_formula(n, more):
     x, y, drawn = processes("matern52", n)
-    root, variances = rng(5).standard_normal((5, n, n)), rng(6).random((5, n))
+    root, variances, z = rng(5).standard_normal((5, n, n)), rng(6).random((5, n)), rng(7).random((3, 3))
     added = root @ root.transpose(0, 2, 1)
     found = gp.condition(x, y, drawn, added, variances) if more else gp.condition(x, y, drawn)
-    z = rng(7).random((3, 3))
-    for b, process in enumerate(found):
-        h = drawn[b]
+    for b, (process, h) in enumerate(zip(found, drawn, strict=True)):
         function = prior_covariance(x[b], x[b], h) + (added[b] if more else 0.0)
         inverse = np.linalg.inv(function + np.diag(h.noise_variance + variances[b] * more))
         np.testing.assert_allclose(process.alpha, inverse @ y[b], rtol=1e-7, atol=1e-9)
@@ -122,8 +115,9 @@ def test_each_of_many_processes_is_conditioned_by_the_formula(n, more):
         mean, variance = process.predict(z)
         np.testing.assert_allclose(mean, cross @ inverse @ y[b], rtol=1e-7, atol=1e-9)
         np.testing.assert_allclose(variance, h.outputscale - np.diag(cross @ inverse @ cross.T), atol=1e-9)
-        parts = None if not more else added[b : b + 1], None if not more else variances[b : b + 1]
-        alone = gp.condition(x[b : b + 1], y[b : b + 1], [h], *parts)[0]
+        one = slice(b, b + 1)
+        parts = (added[one], variances[one]) if more else ()
+        alone = gp.condition(x[one], y[one], [h], *parts)[0]
         np.testing.assert_array_equal(alone.inverse, process.inverse)
         np.testing.assert_array_equal(alone.means, process.means)
 
@@ -161,29 +155,17 @@ def test_paths_are_drawn_by_the_formula_and_gradients_agree_with_differences(ker
             np.testing.assert_allclose(gradient, numerical, rtol=1e-3, atol=1e-3)
 
 
-LENGTHSCALES = np.array([0.2, 0.7, 1.5])
-
-
-def points(n, seed=0):
-    return np.random.default_rng(seed).random((n, 3))
-
-
-@pytest.mark.parametrize(
-    ("name", "oracle"), [("rbf", RBF(LENGTHSCALES)), ("matern52", Matern(LENGTHSCALES, nu=2.5))]
-)
-def test_kernels_and_slopes_are_those_of_scikit_learn(name, oracle):
-    x1, x2 = points(7), points(5, seed=1)
-    np.testing.assert_allclose(gp.kernel(name, x1, x2, LENGTHSCALES), oracle(x1, x2), atol=1e-13)
-    assert gp.kernel(name, x1[:0], x2, LENGTHSCALES).shape == (0, 5)
+@NAMES
+def test_kernels_and_slopes_are_those_of_scikit_learn(name):
+    x1, x2, scales = rng(0).random((7, 3)), rng(1).random((5, 3)), np.array([0.2, 0.7, 1.5])
+    oracle = RBF(scales) if name == "rbf" else Matern(scales, nu=2.5)
+    np.testing.assert_allclose(gp.kernel(name, x1, x2, scales), oracle(x1, x2), atol=1e-13)
+    assert gp.kernel(name, x1[:0], x2, scales).shape == (0, 5)
     _, gradient = oracle(x1, eval_gradient=True)
-    _, slope = gp.profile_and_slope(name, gp.squared_distances(x1, x1, LENGTHSCALES))
-    scaled = (x1 / LENGTHSCALES).T
+    _, slope = gp.profile_and_slope(name, gp.squared_distances(x1, x1, scales))
+    scaled = (x1 / scales).T
     ours = slope * (scaled[:, :, None] - scaled[:, None, :]) ** 2  # dk / d log l
     np.testing.assert_allclose(ours, np.moveaxis(gradient, -1, 0), atol=1e-13)
-
-
-def path_of(x, y, h, num_features, generator):
-    return sample_paths(x[None], y[None], [h], num_features, [generator])[0]
 
 
 def many(num_processes, n, num_dims=2):
@@ -276,14 +258,12 @@ def test_fit_and_paths_stay_finite_on_awkward_data(case):
     assert 0.01 <= h.lengthscales.min() <= h.lengthscales.max() <= 5.0
     assert 0.05 <= h.outputscale <= 20.0
     assert h.noise_variance >= 1e-6
-    values, gradients = path_of(x, y, h, 64, rng()).value_and_gradient(rng(9).random((20, 2)))
+    (path,) = sample_paths(x[None], y[None], [h], 64, [rng()])
+    values, gradients = path.value_and_gradient(rng(9).random((20, 2)))
     assert np.abs(values).max() < 20.0
     assert np.isfinite(gradients).all()
-
-
-def test_without_observations_the_mode_is_that_of_the_prior():
-    modes = fitting.fit(np.empty((2, 0, 3)), np.empty((2, 0)), "rbf", np.ones((2, 5)))
-    np.testing.assert_array_equal(modes.theta, np.tile(fitting.prior(3)[0], (2, 1)))
+    if not len(y):
+        np.testing.assert_array_equal(modes.theta[0], fitting.prior(2)[0])
 
 
 def test_with_known_variances_of_the_noise_a_fit_is_a_mode_of_their_likelihood():

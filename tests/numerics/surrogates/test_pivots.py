@@ -76,10 +76,8 @@ def test_the_barycenter_in_principal_coordinates_is_the_dense_one():
     np.testing.assert_allclose(directions.T @ directions, np.eye(len(scale)), atol=1e-12)
     np.testing.assert_allclose(directions @ scale, chosen.basis, atol=1e-5)
     dense = bures.barycenter(np.array([belief.covariance(points) for belief in beliefs]), tolerance=1e-9)
-    zero = np.zeros(len(at))
-    whitened = np.array(
-        [pivots.whiten(zero, belief.covariance(at), pivots.pivot_factor(at, H))[1] for belief in beliefs]
-    )
+    zero, factor = np.zeros(len(at)), pivots.pivot_factor(at, H)
+    whitened = np.array([pivots.whiten(zero, belief.covariance(at), factor)[1] for belief in beliefs])
     found = bures.barycenter(scale @ whitened @ scale.T, tolerance=1e-9)
     lifted = directions @ found.covariance @ directions.T
     np.testing.assert_allclose(lifted, dense.covariance, atol=1e-6)
@@ -87,8 +85,8 @@ def test_the_barycenter_in_principal_coordinates_is_the_dense_one():
 
 
 POINTS = mesh(12)
-HYPERPARAMETERS = gp.Hyperparameters("rbf", np.full(2, 0.25), 1.3, 0.02)
-CHOSEN = pivots.choose_pivots(POINTS, HYPERPARAMETERS, 1e-10)
+SMOOTH = gp.Hyperparameters("rbf", np.full(2, 0.25), 1.3, 0.02)
+CHOSEN = pivots.choose_pivots(POINTS, SMOOTH, 1e-10)
 AT = POINTS[CHOSEN.index]
 
 
@@ -101,18 +99,16 @@ def data(n, seed=0, *, on_points=True):
 @pytest.mark.parametrize("num_agents", [1, 4])
 def test_pooling_equals_the_posterior_of_the_pooled_data(num_agents):
     x, y = data(40)
-    parts = [
-        pivots.observe(x[i::num_agents], y[i::num_agents], AT, HYPERPARAMETERS) for i in range(num_agents)
-    ]
-    kernel = ConstantKernel(HYPERPARAMETERS.outputscale) * RBF(HYPERPARAMETERS.lengthscales)
-    theirs = GaussianProcessRegressor(kernel, optimizer=None, alpha=HYPERPARAMETERS.noise_variance).fit(x, y)
+    parts = [pivots.observe(x[i::num_agents], y[i::num_agents], AT, SMOOTH) for i in range(num_agents)]
+    kernel = ConstantKernel(SMOOTH.outputscale) * RBF(SMOOTH.lengthscales)
+    theirs = GaussianProcessRegressor(kernel, optimizer=None, alpha=SMOOTH.noise_variance).fit(x, y)
     expected, expected_covariance = theirs.predict(POINTS, return_cov=True)
     for found in (parts, [sum(parts[1:], parts[0])]):  # one by one, or summed before
         mean, covariance = pivots.pool(found)
         np.testing.assert_allclose(CHOSEN.basis @ mean, expected, atol=1e-6)
         np.testing.assert_allclose(CHOSEN.basis @ covariance @ CHOSEN.basis.T, expected_covariance, atol=1e-6)
     # a negative control: the mean of the posteriors is not the posterior
-    means = [gp.posterior(x[i::4], y[i::4], HYPERPARAMETERS).predict(POINTS)[0] for i in range(4)]
+    means = [gp.posterior(x[i::4], y[i::4], SMOOTH).predict(POINTS)[0] for i in range(4)]
     assert np.abs(np.mean(means, axis=0) - expected).max() > 0.1
 
 
@@ -120,8 +116,8 @@ def test_what_a_coarse_set_leaves_open_counts_as_noise():
     """Few pivots: without the open variance as noise the belief is far too sure."""
     coarse = POINTS[::29]
     x, y = data(60, on_points=False)
-    factor = pivots.pivot_factor(coarse, HYPERPARAMETERS)
-    exact = gp.posterior(x, y, HYPERPARAMETERS)
+    factor = pivots.pivot_factor(coarse, SMOOTH)
+    exact = gp.posterior(x, y, SMOOTH)
     truth, covariance = exact.predict(coarse)[0], exact.covariance(coarse)
 
     def error(increment):
@@ -130,10 +126,8 @@ def test_what_a_coarse_set_leaves_open_counts_as_noise():
         claimed = (factor.lower @ c @ factor.lower.T + covariance).diagonal()
         return float(np.mean(off * off / claimed))
 
-    careful = pivots.observe(x, y, coarse, HYPERPARAMETERS)
-    w = factor.solve_lower(pivots.prior_covariance(coarse, x, HYPERPARAMETERS)).T
-    careless = pivots.Increment(
-        w.T @ w / HYPERPARAMETERS.noise_variance, w.T @ y / HYPERPARAMETERS.noise_variance
-    )
+    careful = pivots.observe(x, y, coarse, SMOOTH)
+    w = factor.solve_lower(pivots.prior_covariance(coarse, x, SMOOTH)).T
+    careless = pivots.Increment(w.T @ w / SMOOTH.noise_variance, w.T @ y / SMOOTH.noise_variance)
     assert error(careful) < 2.0
     assert error(careless) > 5.0 * error(careful)

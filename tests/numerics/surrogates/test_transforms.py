@@ -5,16 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import norm, rankdata
 
-from fbo_flower.numerics.surrogates.transforms import (
-    Y_TRANSFORMS,
-    compressed,
-    expanded,
-    mean_ranks,
-    rank_normal,
-    standardise,
-    transform,
-    winsorise,
-)
+from fbo_flower.numerics.surrogates import transforms
+from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, standardise, transform, winsorise
 
 finite = st.integers(-(10**6), 10**6).map(lambda i: i / 7)
 tied = arrays(np.float64, st.integers(1, 30), elements=st.sampled_from([-2.0, 0.0, 0.5, 1.0, 7.0]))
@@ -23,8 +15,8 @@ vectors = arrays(np.float64, st.integers(1, 30), elements=finite)
 
 @given(tied | vectors)
 def test_ranks_and_normal_scores_are_those_of_scipy(y):
-    np.testing.assert_array_equal(mean_ranks(y), rankdata(y))
-    np.testing.assert_allclose(rank_normal(y), norm.ppf((rankdata(y) - 0.5) / len(y)), atol=1e-12)
+    np.testing.assert_array_equal(transforms.mean_ranks(y), rankdata(y))
+    np.testing.assert_allclose(transforms.rank_normal(y), norm.ppf((rankdata(y) - 0.5) / len(y)), atol=1e-12)
 
 
 @given(vectors)
@@ -72,9 +64,9 @@ def test_degenerate_samples_become_zeros(name):
 )
 def test_compressed_values_are_symmetric_and_expand_to_what_they_were(kind, at_e):
     values = 6.0 * np.array([-np.e, 0.0, np.e, 1e3])
-    found = compressed(values, kind, 6.0)
+    found = transforms.compressed(values, kind, 6.0)
     np.testing.assert_allclose(found[:3], [-at_e, 0.0, at_e])
-    np.testing.assert_allclose([expanded(v, kind, 6.0) for v in found], values)
+    np.testing.assert_allclose([transforms.expanded(v, kind, 6.0) for v in found], values)
 
 
 # -- winsorise ----------------------------------------------------------------------------------------

@@ -76,6 +76,8 @@ def test_the_best_half_and_the_newest_others_are_kept_and_what_is_left_out_never
         step = np.concatenate([step, part])
         step = step[trend.most_useful(step, 128)]
     np.testing.assert_array_equal(step, z[kept])
+    several = np.column_stack([np.arange(200.0), -np.arange(200.0)])  # the best in any of them
+    assert trend.most_useful(several, 8).tolist() == [0, 1, 194, 195, 196, 197, 198, 199]
 
 
 # -- units --------------------------------------------------------------------------------------------
@@ -87,14 +89,9 @@ def sums_of(values, seed=0):
     return np.sum([level_sums(np.array(v), rng) for v in values], axis=0)
 
 
-@pytest.fixture
-def exact(monkeypatch):
+def test_units_are_those_that_an_independent_program_found(monkeypatch):
     monkeypatch.setattr(trend, "MEAN_NOISE", 0.0)
     monkeypatch.setattr(trend, "LOG_NOISE", 0.0)
-
-
-@pytest.mark.usefixtures("exact")
-def test_units_are_those_that_an_independent_program_found():
     values = [[1.0, 2.0], [3.0, 2.5], [0.0, 1.5], [2.0, 2.2]]
     level = Level.of(sums_of(values), 2)
     assert level.mean == pytest.approx(1.775)
@@ -127,9 +124,7 @@ def test_sums_of_first_values_are_unbiased_for_scale_and_levels(num_values):
     levels, scale = 5.0 + 2.0 * rng.standard_normal(agents), np.exp(0.3)
     values = levels[:, None] + scale * rng.standard_normal((agents, num_values))
     total = sums_of(values)
-    assert total[3] / agents == pytest.approx(
-        0.6, abs=0.06
-    )  # of the variance: twice the logarithm of the scale
+    assert total[3] / agents == pytest.approx(0.6, abs=0.06)  # twice the logarithm of the scale
     level = Level.of(total, num_values)
     assert level.mean == pytest.approx(5.0, abs=0.06)
     assert level.tau == pytest.approx(4.0 / np.exp(0.6), rel=0.15)
@@ -202,12 +197,6 @@ def test_a_limit_is_known_before_the_first_value():
     units = Level(3.0, 0.5, 4.0, 2.0).units(X[:0], np.empty(0), SCALES)
     assert units.limited(np.empty(0), 5.0)[1] == 1.0
     assert Level().units(X[:0], np.empty(0), SCALES).limited(np.empty(0), 5.0)[1] == 0.0
-
-
-def test_of_rows_with_several_values_the_best_in_any_of_them_stay():
-    z = np.column_stack([np.arange(200.0), -np.arange(200.0)])
-    kept = trend.most_useful(z, 8)
-    assert kept.tolist() == [0, 1, 194, 195, 196, 197, 198, 199]
 
 
 @pytest.mark.parametrize(("common", "low", "high"), [(0.0, 0.0, 0.2), (0.9, 0.7, 1.0)])

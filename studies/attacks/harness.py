@@ -1,0 +1,236 @@
+"""The harness of all attacks: what a server heard, the truth, and an attacker's errors beside a guess's.
+
+An attack says who overhears what, what the attacker concludes from it, and what a guess without messages is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.messages import Replies
+from fbo_flower.algorithms.records import AnyArray
+from fbo_flower.clients import client_app
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.simulation import InProcessGrid
+from fbo_flower.simulation.problems import Problem, make_problem
+from fbo_flower.strategies import TuningStrategy
+from fbo_flower.study import Study
+
+SQUARE = "side of the square"
+UNITS = "s.d. of the agent's values"
+NUM_AGENTS = 4
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """How well an attack recovers one kind of secret, compared with a guess.
+
+    Parameters
+    ----------
+    secret : what the agent keeps to itself, and the protection in use
+    error : the attacker's error, a root mean square or a share, see `unit`
+    guess : the error of a guess that uses no report
+    unit : unit of both errors
+    count : number of secrets that the attacker tried to recover
+    how : how the guess is made
+    """
+
+    secret: str
+    error: float
+    guess: float
+    unit: str
+    count: int
+    how: str
+
+
+def compared(secret: str, errors: Any, guesses: Any, unit: str, how: str) -> AttackResult:
+    """Return an attack's errors beside those of guesses, both as root mean squares.
+
+    Parameters
+    ----------
+    guesses : errors of a guess, or their root mean square
+    """
+    count = int(np.size(errors))
+    return AttackResult(secret, rms(errors), rms(guesses), unit, count, how)
+
+
+def beside(secret: str, pairs: Sequence[tuple[float, float]], unit: str, how: str) -> AttackResult:
+    """Return the same of pairs: the attacker's error and that of a guess."""
+    errors, guesses = zip(*pairs, strict=True)
+    return compared(secret, errors, guesses, unit, how)
+
+
+# -- what a server hears ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Overheard:
+    """One task or report as the server sees it."""
+
+    agent: str
+    round: int
+    arrays: Mapping[str, AnyArray]
+    config: Mapping[str, Any]
+
+
+class TappedGrid(InProcessGrid):
+    """A grid that records all tasks and reports; disclosed trials serve as the truth, not as evidence."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.tasks: list[Overheard] = []
+        self.reports: list[Overheard] = []
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Send messages and record their tasks."""
+        messages = list(messages)
+        self.tasks += [o for m in messages if (o := _read(m.content)) is not None]
+        return super().push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Receive replies and record their reports."""
+        replies = list(super().pull_messages(message_ids))
+        contents = [reply.content for reply in replies if not reply.has_error()]
+        self.reports += [o for content in contents if (o := _read(content)) is not None]
+        return replies
+
+
+def _read(content: RecordDict) -> Overheard | None:
+    arrays, config = content.get("arrays"), content.get("config")
+    if not isinstance(arrays, ArrayRecord) or not isinstance(config, ConfigRecord) or "round" not in config:
+        return None  # a message of the registration
+    return Overheard(
+        str(config["agent"]),
+        int(str(config["round"])),
+        {name: array.numpy() for name, array in arrays.items()},
+        dict(config),
+    )
+
+
+@dataclass
+class Heard:
+    """A study, its algorithm's options, all tasks and reports in order, and the draws of a guesser."""
+
+    problem: Problem
+    study: Study
+    options: Mapping[str, Any]
+    tasks: list[Overheard]
+    reports: list[Overheard]
+    draws: np.random.Generator
+
+    @property
+    def agents(self) -> list[str]:
+        """Return the agents' names."""
+        return [str(agent) for agent in range(self.problem.num_agents)]
+
+    @property
+    def spread(self) -> float:
+        """Return the standard deviation of all values."""
+        return float(np.std(np.asarray(self.study.trials["value"], dtype=np.float64)))
+
+    def sent(self, name: str, agent: str | None = None) -> list[Overheard]:
+        """Return the reports that hold an array of this name, of all agents or of one."""
+        return [o for o in self.reports if name in o.arrays and agent in {None, o.agent}]
+
+    def told(self, name: str, agent: str | None = None) -> list[Overheard]:
+        """Return the tasks that hold an array of this name, to all agents or to one."""
+        return [o for o in self.tasks if name in o.arrays and agent in {None, o.agent}]
+
+    def evaluated(self, agent: str) -> tuple[Array, Array, Array]:
+        """Return an agent's points `(n, D)` in the unit cube, its values and the rounds `(n,)`."""
+        rows, space = self.study.trials.where(agent=agent), self.problem.space
+        points = np.array([space.encode(config) for config in rows["config"]])
+        values = np.asarray(rows["value"], dtype=np.float64)
+        return points, values, np.asarray(rows["round"], dtype=np.int64)
+
+    def misses(self, found: Array, truth: Array) -> tuple[float, float]:
+        """Return the distances of a point that was found, and of a uniform one, from the true one."""
+        uniform = self.draws.random(len(truth))
+        return float(np.linalg.norm(found - truth)), float(np.linalg.norm(uniform - truth))
+
+
+def overhear(
+    problem: str | Problem,
+    server: type[TuningStrategy],
+    num_rounds: int | None,
+    seed: int,
+    *,
+    num_agents: int = NUM_AGENTS,
+    server_seed: int | None = -1,
+    start: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Heard:
+    """Run a study whose agents disclose their trials, as the truth; return it and what the server heard.
+
+    Parameters
+    ----------
+    problem : or its name
+    server_seed : -1: that of the agents; None: the server has none
+    start : further arguments of the server's start
+    options : of the server
+    """
+    if isinstance(problem, str):
+        problem = make_problem(problem, num_agents, seed, {})
+    made = server(num_agents=problem.num_agents, seed=seed if server_seed == -1 else server_seed, **options)
+    app = client_app(problem, problem.space, seed=seed, disclose="trials")
+    grid = TappedGrid(app, problem.num_agents)
+    study = made.start(grid, num_rounds=num_rounds, **(start or {})).study
+    heard = (dict(made.algorithm.options()), grid.tasks, grid.reports)
+    return Heard(problem, study, *heard, np.random.default_rng(seed))
+
+
+class Kept(NamedTuple):
+    """What a server was told at once: the round, the replies, and its state before and after them."""
+
+    round: int
+    replies: Replies
+    before: Any
+    after: Any
+
+
+def keeping(kind: type[Algorithm[Any]]) -> tuple[type[TuningStrategy], list[Kept]]:
+    """Return a strategy with this algorithm, and the list in which it keeps what it is told."""
+    kept: list[Kept] = []
+    rounds: list[int] = []
+
+    @dataclass(frozen=True, kw_only=True)
+    class Curious(kind):  # type: ignore[misc, valid-type]  # mypy wants a class that it knows
+        def ask(self, state: Any, phase: Any, server_round: int, *rest: Any) -> Any:
+            rounds.append(server_round)
+            return super().ask(state, phase, server_round, *rest)
+
+        def tell(self, state: Any, phase: Any, replies: Replies) -> Any:
+            after = super().tell(state, phase, replies)
+            kept.append(Kept(rounds[-1], replies, state, after))
+            return after
+
+    class Server(TuningStrategy):
+        algorithm_class = Curious
+
+    return Server, kept
+
+
+# -- arithmetic ------------------------------------------------------------------------------------
+
+
+def lowest(values: Array) -> Any:
+    """Return where values on a grid `(n, n)` are lower than around: `(n, n)` booleans."""
+    far = np.pad(values, 1, constant_values=np.inf)
+    around = np.stack([np.roll(far, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1)])
+    return (far == around.min(axis=0))[1:-1, 1:-1]
+
+
+def mesh(side: int) -> Array:
+    """Return a grid `(side, side, 2)` of the unit square."""
+    return np.stack(np.meshgrid(*[np.linspace(0.0, 1.0, side)] * 2, indexing="ij"), axis=-1)
+
+
+def rms(error: Sequence[float] | Array) -> float:
+    """Return the root mean square."""
+    return float(np.sqrt(np.mean(np.square(error))))
