@@ -57,15 +57,6 @@ def test_so_they_do_however_the_study_runs(agents, algorithm, given, expected):
     assert made(agents, algorithm, 6, **given) == expected
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize("engine", ["ray", "flower"])
-def test_so_they_do_on_every_engine(engine, ray_cluster):
-    def own(config, agent):  # is pickled by value
-        return config["x"] - agent * config["y"]
-
-    assert made(3, FedEI(trials_per_round=2), 5, objective=own, engine=engine) == [5] * 3
-
-
 def test_failed_evaluations_count_and_without_a_number_there_are_some():
     def fails(config, agent):
         return np.nan if agent == 1 else bowl(config, agent)

@@ -60,7 +60,7 @@ def test_the_dashboard_shows_the_trials_of_an_agent(tmp_path):
     def get(path):
         asked = {"PATH_INFO": path}
         setup_testing_defaults(asked)
-        return b"".join(app(asked, lambda status, headers: None))
+        return b"".join(app(asked, lambda *answer: None))
 
     assert b"Optuna Dashboard" in get("/dashboard/")
     summaries = json.loads(get("/api/studies"))["study_summaries"]
