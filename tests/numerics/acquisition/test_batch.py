@@ -204,8 +204,8 @@ def test_hopeless_gains_keep_their_order():
 LONG = kg.LATER + 4
 
 
-def draws_of(number, dimension, seed=0):
-    return centred_draws(number, dimension, np.random.default_rng(seed))
+def draws_of(number, dimension):
+    return centred_draws(number, dimension, np.random.default_rng(0))
 
 
 def check(belief, draws, design, agent, candidates):
