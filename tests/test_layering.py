@@ -66,24 +66,9 @@ NUMERICS: dict[str, str] = {
 }
 # never at import time
 LATE = {
-    "onnx",
-    "onnxruntime",
-    "xgboost",
-    "lightgbm",
-    "ray",
-    "moocore",
-    "matplotlib",
-    "sklearn",
-    "skops",
-    "scipy.stats",
-    "ConfigSpace",
-    "optuna",
-    "tensorboard",
-    "mlflow",
-    "wandb",
-    "dp_accounting",
-    "plotly",
-}
+    "onnx", "onnxruntime", "xgboost", "lightgbm", "ray", "moocore", "matplotlib", "sklearn", "skops",
+    "scipy.stats", "ConfigSpace", "optuna", "tensorboard", "mlflow", "wandb", "dp_accounting", "plotly",
+}  # fmt: skip
 
 
 def room_of(module):
@@ -133,12 +118,8 @@ def test_groups_of_numerics_import_only_what_the_table_allows():
 
 def group_of(module):
     """Return the group of `fbo_flower.numerics.group.x`; "" for files beside the groups."""
-    parts = module.split(".")
-    return (
-        parts[2]
-        if parts[:2] == ["fbo_flower", "numerics"] and len(parts) > 2 and parts[2] in NUMERICS
-        else ""
-    )
+    _, room, group, *_ = [*module.split("."), "", ""]
+    return group if room == "numerics" and group in NUMERICS else ""
 
 
 def violations(source, module):
@@ -164,13 +145,8 @@ def modules():
 
 
 def test_nothing_but_errors_lazy_imports_and_the_version_stands_at_the_top():
-    assert {path.name for path in PACKAGE.iterdir() if path.is_file()} == {
-        "__init__.py",
-        "errors.py",
-        "lazy.py",
-        "py.typed",
-        "version.py",
-    }
+    found = {path.name for path in PACKAGE.iterdir() if path.is_file()}
+    assert found == {"__init__.py", "errors.py", "lazy.py", "py.typed", "version.py"}
 
 
 def test_every_module_belongs_to_a_room():
@@ -218,9 +194,7 @@ def test_an_import_that_points_down_is_found(module, source):
 
 
 def test_imports_for_types_alone_are_free():
-    source = (
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from fbo_flower.strategies import FTS\n"
-    )
+    source = "import typing\nif typing.TYPE_CHECKING:\n    from fbo_flower.strategies import FTS\n"
     assert violations(source, "fbo_flower.clients.agent") == []
 
 
@@ -246,16 +220,18 @@ def test_a_device_imports_no_algorithm_before_it_is_asked_for_one():
     assert "fbo_flower.algorithms.fts.fts" in loaded_by("from fbo_flower.algorithms import FTS")
 
 
+STUDY = """
+from fbo_flower import Float, SearchSpace
+from fbo_flower.clients import client_app
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.strategies import FTS
+app = client_app(lambda config, context: config["x"], SearchSpace({"x": Float(0, 1)}), seed=1)
+FTS(num_agents=2, seed=1).start(InProcessGrid(app, 2), num_rounds=3)
+"""
+
+
 def test_the_first_tasks_of_an_agent_stay_light():
-    code = (
-        "from fbo_flower import Float, SearchSpace\n"
-        "from fbo_flower.clients import client_app\n"
-        "from fbo_flower.simulation.grids import InProcessGrid\n"
-        "from fbo_flower.strategies import FTS\n"
-        "app = client_app(lambda config, context: config['x'], SearchSpace({'x': Float(0, 1)}), seed=1)\n"
-        "FTS(num_agents=2, seed=1).start(InProcessGrid(app, 2), num_rounds=3)"
-    )
-    loaded = loaded_by(code)
+    loaded = loaded_by(STUDY)
     assert loaded & (LATE | {"pandas", "sqlite3"}) == set()
     assert "scipy.linalg" in loaded
 

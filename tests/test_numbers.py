@@ -125,9 +125,8 @@ def test_every_setting_takes_its_bounds_and_choices_and_nothing_else():
             if math.isinf(held["high"]):
                 good.pop()
             else:
-                bad.append(
-                    held["high"] + 1 if type(held["high"]) is int else math.nextafter(held["high"], math.inf)
-                )
+                top = held["high"]
+                bad.append(top + 1 if type(top) is int else math.nextafter(top, math.inf))
         elif check is check_flag:
             good, bad = [True, False], [1, 0.0, "yes", None]
         else:
@@ -168,13 +167,9 @@ def test_arguments_of_functions_take_them_too():
     plain = run(agents=2, num_rounds=2, seed=3, minimize=True)
     for n in (np.int64, lambda v: Tensor(int(v))):
         assert run(agents=n(2), num_rounds=n(2), seed=n(3), minimize=np.bool_(True)).trials == plain.trials
-    assert (
-        run(agents=Agents(2, max_trials=np.int64(3)), num_rounds=2).trials
-        == run(agents=Agents(2, max_trials=3), num_rounds=2).trials
-    )
-    assert SearchSpace({"x": Float(np.float32(0), Decimal(1), np.bool_(False))}) == SearchSpace(
-        {"x": Float(0, 1)}
-    )
+    one, two = (run(agents=Agents(2, max_trials=m), num_rounds=2) for m in (np.int64(3), 3))
+    assert one.trials == two.trials
+    assert Float(np.float32(0), Decimal(1), np.bool_(False)) == Float(0, 1)
     assert Int(np.array(1), Tensor(3), log=np.bool_(True)) == Int(1, 3, log=True)
     assert Optimizer(SPACE, seed=np.int64(1)).ask() == Optimizer(SPACE, seed=1).ask()
     client_app(lambda c, x: 1.0, SPACE, seed=np.int64(1), num_parallel=np.int64(1), max_trials=np.int64(0))

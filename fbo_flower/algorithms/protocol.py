@@ -255,7 +255,7 @@ class Algorithm(Reporting, ABC, Generic[State]):
         values = agent_state.usable_values(own=own)
         if len(agent_state.aims.objectives) > 1 or not np.isfinite(values).any():
             return None
-        row = int(np.nanargmax(values))
+        row = int(np.argmax(np.fmax(values, -np.inf)))  # a NaN is never the largest
         return Best(agent_state.history.points[row], float(values[row]))
 
     def check_report(self, task: Task, report: Report) -> None:

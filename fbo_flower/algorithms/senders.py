@@ -7,14 +7,15 @@ The schedule `p_t` is the probability that iteration `t` uses the agent's own su
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.options import check_choice, choice, integer
-from fbo_flower.algorithms.records import Array, Federation, IntArray
+from fbo_flower.algorithms.messages import Content, real
+from fbo_flower.algorithms.options import bounded, check_choice, checked, choice, integer
+from fbo_flower.algorithms.records import Array, Federation
 from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates import rff
@@ -61,16 +62,80 @@ def own_probability(schedule: Schedule, iteration: int) -> float:
 
 
 State = TypeVar("State")
-COMMUNICATION = ("every-round", "once")
 BY_DIMENSION = "dimension"
 GAPS = 5  # an agent that misses this many mean gaps has left; of those present 1 in 150 is taken for one
 PER_ROOT = 0.35  # lengthscale per root of the number of parameters; about .5 for two
 Lengthscale = float | tuple[float, ...]
 
 
+def check_lengthscale(value: object, names: Sequence[str] = (BY_DIMENSION,)) -> Lengthscale | str:
+    """Return a lengthscale of the shared features; ConfigError if it is not between 1e-4 and 1e4."""
+    if isinstance(value, str):
+        check_choice("lengthscale", value, names)
+        return value
+    if isinstance(value, tuple):
+        return tuple(check_number("lengthscale", scale, 1e-4, 1e4) for scale in value)
+    return check_number("lengthscale", value, 1e-4, 1e4)
+
+
+def drawn_features(
+    num_features: int, lengthscale: Lengthscale | str, space: SearchSpace, rng: np.random.Generator
+) -> rff.RandomFeatures:
+    """Draw the features that all agents share.
+
+    Distances in a cube grow with the square root of its dimension, and "dimension" grows with them: with a
+    constant lengthscale almost all points of a large cube are unrelated to each other.
+    """
+    scale = PER_ROOT * space.breadth**0.5 if lengthscale == BY_DIMENSION else lengthscale
+    scales = np.asarray(scale, dtype=np.float64)
+    return rff.draw_features(num_features, scales, space.dimension, rng, categories=space.categorical)
+
+
 @dataclass(frozen=True, kw_only=True)
-class MessageOptions(LocalSurrogate[State]):
-    """Which agents tune, and when they send messages; `LocalSurrogate` describes the other options.
+class FeatureTask(Content):
+    """A task: the shared features, and whether the agent is asked for its message."""
+
+    frequencies: Annotated[Array | None, real("num_features", "D")] = None
+    phases: Annotated[Array | None, real("num_features", low=0.0, high=2 * np.pi)] = None
+    message: bool = False
+
+    def features(self) -> rff.RandomFeatures:
+        """Return the shared features."""
+        found = rff.shared_features(self.arrays)
+        assert found is not None
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedFeatures(LocalSurrogate[State]):
+    """Agents send weights of random features, the same for all; `LocalSurrogate` has the other options.
+
+    Parameters
+    ----------
+    num_features : `M`, the number of random Fourier features and of numbers in a message
+    lengthscale : lengthscale of the shared features: one number, one per parameter of the search space, or
+        "dimension": .35 times the square root of their number, a category counted as three
+    message_noise_variance : `sigma^2` of the weight posterior, for standardised values
+    """
+
+    needs_all_parameters: ClassVar[str] = ""
+
+    num_features: int = integer(100, 1, 4096)
+    lengthscale: float | str | tuple[float, ...] = checked(0.5, check_lengthscale)
+    message_noise_variance: float = bounded(1e-2, 1e-8, 1e3)
+
+    def check(self, space: SearchSpace) -> None:
+        """Raise ConfigError unless there is one lengthscale, or one per parameter of the search space."""
+        if isinstance(self.lengthscale, tuple) and len(self.lengthscale) != space.dimension:
+            raise ConfigError(
+                f"lengthscale: expected {space.dimension} numbers, one per parameter of the search "
+                f"space, got {len(self.lengthscale)}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageOptions(SharedFeatures[State]):
+    """Which agents tune, and when they send messages; `SharedFeatures` describes the other options.
 
     Parameters
     ----------
@@ -80,7 +145,9 @@ class MessageOptions(LocalSurrogate[State]):
     targets : "all", or the names of the agents that tune; the others send one message and do not tune
     """
 
-    communication: str = choice("every-round", COMMUNICATION)
+    barrier: ClassVar[str] = ""
+
+    communication: str = choice("every-round", ("every-round", "once"))
     refresh_every: int = integer(1, 1)
     targets: str | tuple[str, ...] = "all"
 
@@ -119,38 +186,6 @@ class MessageOptions(LocalSurrogate[State]):
         return (server_round - 1) % self.refresh_every == 0
 
 
-def drawn_features(
-    num_features: int, lengthscale: Lengthscale | str, space: SearchSpace, rng: np.random.Generator
-) -> rff.RandomFeatures:
-    """Draw the features that all agents share.
-
-    Distances in a cube grow with the square root of its dimension, and "dimension" grows with them: with a
-    constant lengthscale almost all points of a large cube are unrelated to each other.
-    """
-    scale = PER_ROOT * space.breadth**0.5 if lengthscale == BY_DIMENSION else lengthscale
-    scales = np.asarray(scale, dtype=np.float64)
-    return rff.draw_features(num_features, scales, space.dimension, rng, categories=space.categorical)
-
-
-def check_lengthscale(value: object) -> Lengthscale | str:
-    """Return a lengthscale of the shared features; ConfigError if it is not between 1e-4 and 1e4."""
-    if isinstance(value, str):
-        check_choice("lengthscale", value, (BY_DIMENSION,))
-        return value
-    if isinstance(value, tuple):
-        return tuple(check_number("lengthscale", scale, 1e-4, 1e4) for scale in value)
-    return check_number("lengthscale", value, 1e-4, 1e4)
-
-
-def check_features(lengthscale: Lengthscale | str, space: SearchSpace) -> None:
-    """Raise ConfigError unless there is one lengthscale, or one per parameter of the search space."""
-    if isinstance(lengthscale, tuple) and len(lengthscale) != space.dimension:
-        raise ConfigError(
-            f"lengthscale: expected {space.dimension} numbers, one per parameter of the search "
-            f"space, got {len(lengthscale)}"
-        )
-
-
 @dataclass(frozen=True)
 class RoundsPresent:
     """The rounds in which agents took part.
@@ -174,54 +209,10 @@ class RoundsPresent:
     def mean_gap(self) -> float:
         """Return the mean number of rounds from one round of an agent to its next; infinite if unknown."""
         number = sum(count - 1 for _, _, count in self.rounds.values())
-        return (
-            sum(last - first for first, last, _ in self.rounds.values()) / number if number else float("inf")
-        )
+        total = sum(last - first for first, last, _ in self.rounds.values())
+        return total / number if number else float("inf")
 
     def have_left(self) -> frozenset[str]:
         """Return the agents that took part once and have left."""
         longest = GAPS * self.mean_gap()
         return frozenset(a for a, (_, last, _) in self.rounds.items() if self.now - last > longest)
-
-
-class SenderPool:
-    """The senders of the messages that a server holds, of which it draws one for another agent.
-
-    Attributes
-    ----------
-    senders, rows : their names, and name -> its place among them
-    """
-
-    def __init__(self, senders: Sequence[str], left: Collection[str]) -> None:
-        self.senders = list(senders)
-        self.rows = {sender: row for row, sender in enumerate(self.senders)}
-        staying = [row for row, sender in enumerate(self.senders) if sender not in left]
-        self._staying = np.array(staying, dtype=np.int64)  # ascending
-        self._places = {self.senders[row]: place for place, row in enumerate(staying)}
-
-    def draw(
-        self, unusable: Collection[str], rng: np.random.Generator, weigh: Callable[[IntArray], Array] | None
-    ) -> int | None:
-        """Return the row of one of the others; None if there is nobody. Those that left count only alone.
-
-        Parameters
-        ----------
-        unusable : agents that may not be drawn
-        weigh : from the rows of the others to their probabilities, not normalised; None: all alike
-        """
-        pool, excluded = self._staying, sorted(self._places[a] for a in unusable if a in self._places)
-        if len(excluded) == len(pool):
-            pool = np.arange(len(self.senders))
-            excluded = sorted(self.rows[a] for a in unusable if a in self.rows)
-        number = len(pool) - len(excluded)
-        if number == 0:
-            return None
-        if weigh is None:
-            place = min(int(rng.random() * number), number - 1)
-            for skipped in excluded:  # the place-th of the pool without those that are excluded
-                place += place >= skipped
-            return int(pool[place])
-        rows = np.delete(pool, excluded)
-        cumulative = np.cumsum(weigh(rows))
-        place = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
-        return int(rows[min(place, number - 1)])

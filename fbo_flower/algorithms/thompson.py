@@ -74,18 +74,16 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
         points, values = agent_state.history.observed()
         return agent_state.space.features(points), transform(values, self.y_transform)
 
+    def _last_fit(self, agent_state: AgentState) -> gp.Hyperparameters | None:
+        stored = agent_state.arrays.get("hyperparameters")
+        return None if stored is None else gp.Hyperparameters.from_array(self.kernel, floats(stored))
+
     def _fitted(self, agent_state: AgentState) -> gp.Hyperparameters:
         """Return the hyperparameters of the last fit; fit now if there was none (a history from before)."""
-        stored = agent_state.arrays.get("hyperparameters")
-        if stored is not None:
-            return gp.Hyperparameters.from_array(self.kernel, floats(stored))
-        return self._fit(agent_state)
+        return self._last_fit(agent_state) or self._fit(agent_state)
 
     def _fit(self, agent_state: AgentState) -> gp.Hyperparameters:
-        x, y = self.observations(agent_state)
-        stored = agent_state.arrays.get("hyperparameters")
-        start = None if stored is None else gp.Hyperparameters.from_array(self.kernel, floats(stored))
-        return compute(Fit(x, y, self.kernel, start))
+        return compute(Fit(*self.observations(agent_state), self.kernel, self._last_fit(agent_state)))
 
     def expected_values(self, task: Task, agent_state: AgentState, points: Array) -> Array:
         """Return the posterior mean of the agent's own model at points, see `run_task`."""
@@ -122,16 +120,9 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
 
     def maximise(self, function: Differentiable, agent_state: AgentState, rng: np.random.Generator) -> Trials:
         """Return the point that maximises a function of the features, away from all earlier points."""
-        point = maximise(
-            function,
-            agent_state.space,
-            agent_state.history.points,
-            self.num_candidates,
-            self.distance(agent_state),
-            rng,
-            integer_moves=self.integer_moves,
-        )
-        return Trials(point)
+        space, seen, distance = agent_state.space, agent_state.history.points, self.distance(agent_state)
+        count, moves = self.num_candidates, self.integer_moves
+        return Trials(maximise(function, space, seen, count, distance, rng, integer_moves=moves))
 
 
 @dataclass(frozen=True, kw_only=True)

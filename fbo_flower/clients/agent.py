@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from logging import DEBUG, INFO, WARNING
 from typing import Any, NamedTuple, Self
 
@@ -56,7 +57,7 @@ from fbo_flower.space.copies import own
 from fbo_flower.space.held import HeldSpace, held_space
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
-from fbo_flower.storage.agent_journal import aims_note, task_key
+from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.storage.files import dumps, loads
 from fbo_flower.wire.checks import check_names
 from fbo_flower.wire.codec import split_pooled
@@ -192,6 +193,7 @@ class TuningAgent(NumPyClient):
         self._agent = agent_id(context)
         self._prior = own((prior or {}).get(self._agent))
         self._journal = journal_path(context, self._agent, journals)
+        self.can_wait = self._journal is None  # it may work together with others: it holds no file open
         self._on_finish = on_finish
         self._terms: dict[tuple[str, str, str], guards.Terms] = {}  # of the last study
         if self._operator.limits:
@@ -304,7 +306,7 @@ class TuningAgent(NumPyClient):
             if stored is not None:
                 arrays, scalars = loads(stored)
                 reply = wire.Packed(arrays, scalars | {"round": request.task.round})
-                name, chosen_by = request.envelope.algorithm, self._operator.chosen_by
+                name, chosen_by = request.terms.algorithm.name, self._operator.chosen_by
                 memory.enter_sent(ledger.entries(*reply, name, "the same answer", True, chosen_by))
                 return reply
             try:
@@ -316,11 +318,6 @@ class TuningAgent(NumPyClient):
                     raise  # the server's log has it
                 log(WARNING, "agent %s: %s", self._agent, error)
                 raise WrongTypeError(error.kind, wanted=error.wanted) from None  # the server learns no value
-
-    @property
-    def can_wait(self) -> bool:
-        """Whether this agent may work together with others: it holds no file open meanwhile."""
-        return self._journal is None
 
     def _verify(self, message: wire.Packed) -> VerifiedTask:
         """Return the task in a message, if it is valid, for this agent, and the agent takes part in it."""
@@ -357,17 +354,17 @@ class TuningAgent(NumPyClient):
             entropy, agent_state = self._first_state()
         else:
             # an interrupted task must propose the same again, so the bounds of a study stay
-            pinned, aims = memory.note(aims_note(study)).get("aims"), self._aims
-            aims = aims if pinned is None else Aims.from_json(str(pinned)).keeping(aims.private)
+            pinned, aims = memory.aims(study), self._aims
+            aims = Aims.from_json(pinned).keeping(aims.private) if pinned else aims
             entropy, agent_state = known[0], agent_state_from_bytes(known[1], self._own_space, aims)
         work, key = guards.check_once(memory, request.envelope, algorithm, task, agent_state, request.key)
-        if operator.limits:
+        if operator.max_studies:
             operator.check_studies(memory, study)
         charge = f"{study} {key}"
         if self._is_asked and (path := str(self._context.node_config.get("journal", ""))):
             num_prior = len(self._first_state()[1].history)
             agent_state = with_known(agent_state, memory, study, key, path, num_prior)
-        if operator.limits and answers_in_part(algorithm):
+        if operator.max_trials and answers_in_part(algorithm):
             task = operator.allowed_part(memory, charge, task)
         if guard is not None:
             operator.check_peers(guard.peers(task))
@@ -378,25 +375,27 @@ class TuningAgent(NumPyClient):
         context = TaskContext(
             self._agent, study, self._partition, task, key, entropy, memory,
             self._context.node_config, self._context.run_config, self._seed is not None,
-            CurveBook.read(agent_state.arrays, self._pruning, request.others),
+            partial(CurveBook.read, agent_state.arrays, self._pruning, request.others),
         )  # fmt: skip
         evaluate = self._evaluator(context, algorithm, accepted)
-        if operator.limits:  # what follows is done, so it counts
+        if operator.max_trials:  # what follows is done, so it counts
             operator.charge(memory, charge, task)
+        if operator.max_epsilon:
             operator.spend(memory, f"{study} {request.key}", algorithm, task, self._space)
         if known is None:
-            if self._aims != NUMBER:
-                memory.put_note(aims_note(study), {"aims": self._aims.to_json(bounds=True)})
-            state, pin = agent_state_to_bytes(agent_state), guards.pinned(request.envelope)
-            memory.begin(study, entropy, state, pin, self._space.to_json())
+            pin, aims = guards.pinned(request.envelope), agent_state.aims
+            memory.begin(
+                study, entropy, agent_state_to_bytes(agent_state), pin, self._space.to_json(),
+                aims.to_json(bounds=True) if aims != NUMBER else "",
+            )  # fmt: skip
         at_once = self._parallel.batch_size(context)
         noise = context.private_integers("noise", task.trial, task.num_trials)
         result = run_task(
             algorithm, task, accepted, evaluate, context.draws, evaluate.arrays, noise, at_once, guard
         )
         reply = self._reply(request, result, context)
-        is_spent = result.agent_state.has_ended or (operator.limits and operator.is_spent(memory))
-        if task.num_trials and is_spent:
+        ends = result.agent_state.has_ended or (operator.max_trials and operator.is_spent(memory))
+        if task.num_trials and ends:
             reply.config["spent"] = True
         sent: list[ledger.LedgerEntry] = []
         if memory.keeps_ledger:

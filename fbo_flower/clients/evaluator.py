@@ -8,11 +8,11 @@ was under way. The outcome is in the order of the trials.
 from __future__ import annotations
 
 import time
-from collections import ChainMap, Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from logging import WARNING
-from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,12 +21,11 @@ from flwr.common.logger import log
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.options import Settings, bounded, integer
 from fbo_flower.algorithms.records import NUM_EVALUATIONS, AnyArray, Array, Trials
+from fbo_flower.clients import workers
 from fbo_flower.clients.objective import Objective, can_repeat
-from fbo_flower.clients.pruning import Curve, StopRule, columns_of
+from fbo_flower.clients.pruning import Curve
 from fbo_flower.clients.task_context import TaskContext
-from fbo_flower.clients.workers import Ended, Job, call, new_traceback, pool_of
 from fbo_flower.errors import ConfigError, kind_of
-from fbo_flower.numerics import finite
 from fbo_flower.space.space import SearchSpace
 
 MAX_PARALLEL = 1024
@@ -76,6 +75,8 @@ class Parallel(Settings):
         An interrupted task keeps the number with which it began, so that the evaluations in the journal fit,
         although the operator may have changed `num_parallel`.
         """
+        if not context.memory.keeps_ledger:  # it keeps no evaluations either
+            return self.num_parallel
         name = f"batch size {context.study}"
         size = int(str(context.memory.note(name).get("size", 1)))
         if context.stored:
@@ -134,7 +135,6 @@ class ObjectiveEvaluator:
     parallel : how many rows at once, and how long each may take
     initial : `(k, D)`, points of the agent's first k trials, in place of those of the queries; None: none
     aims : what the objective returns
-    tracebacks : first trial of a row -> the traceback of its first error, until it is logged
     """
 
     objective: Objective
@@ -144,135 +144,118 @@ class ObjectiveEvaluator:
     parallel: Parallel = field(default_factory=Parallel)
     initial: Array | None = None
     aims: Aims = NUMBER
-    tracebacks: dict[int, str] = field(default_factory=dict)
 
     def __call__(self, query: Trials, first_trial: int) -> Trials:
         """Return the values at the query points; evaluations in the journal are not repeated."""
-        points = self.space.snap(self._points(query, first_trial))
-        trials = first_trial + np.cumsum(query.spans) - query.spans
+        points, spans = query.points, query.spans
+        if self.initial is not None and first_trial < len(self.initial):
+            if query.pulls is not None:
+                raise ConfigError(
+                    "initial: expected an algorithm that evaluates any point, got one that evaluates only "
+                    "its own cells or arms; leave out initial"
+                )
+            known = self.initial[first_trial : first_trial + len(points)]
+            points = np.concatenate([known, points[len(known) :]])
+        points, trials = self.space.snap(points), first_trial + np.cumsum(spans) - spans
         asked = Trials(points, np.full(len(points), np.nan), trials, pulls=query.pulls)
         rows = [asked.rows(slice(i, i + 1)) for i in range(len(points))] if len(points) > 1 else [asked]
-        # the last value of a stopped trial has no other output beside it
-        prunes = query.pulls is None and self.cache is None and not self.aims.has_outputs
         # without workers each waits for the one before
-        batches = [rows] if self.parallel.needs_workers else [[row] for row in rows]
-        done = [row for batch in batches for row in self._at_once(batch, prunes)]
+        done = self._at_once(rows) if self.parallel.needs_workers else list(map(self._here, rows))
         return done[0].concat(*done[1:]) if len(done) > 1 else done[0]
 
     def arrays(self) -> Mapping[str, AnyArray]:
         """Return the cache and the completed curves as arrays; none without them."""
         cached = {} if self.cache is None else self.cache.arrays(self.space.dimension)
-        return {**cached, **self.context.book.arrays()}
+        return {**cached, **self.context.book.arrays()} if "book" in vars(self.context) else cached
 
-    def _points(self, query: Trials, first_trial: int) -> Array:
-        """Return the points of a query, or the known configurations of the agent's first trials."""
-        if self.initial is None or first_trial >= len(self.initial):
-            return query.points
-        if query.pulls is not None:
-            raise ConfigError(
-                "initial: expected an algorithm that evaluates any point, got one that evaluates only "
-                "its own cells or arms; leave out initial"
-            )
-        known = self.initial[first_trial : first_trial + len(query.points)]
-        return np.concatenate([known, query.points[len(known) :]])
+    def _here(self, row: Trials) -> Trials:
+        """Return a row with its values, evaluated in this process if they are not known."""
+        made = self._known(row) if self.context.stored or self.cache is not None else None
+        if made is None:
+            made = self._ended(*workers.call(self.objective, self._job(row)))
+        return self._learn(made)
 
-    def _at_once(self, rows: Sequence[Trials], prunes: bool) -> list[Trials]:
-        """Return rows that begin at once with their values; log each failure when its row has ended.
+    def _at_once(self, rows: Sequence[Trials]) -> list[Trials]:
+        """Return rows that begin at once with their values, evaluated by workers if they are not known.
 
         When trials stop is decided by what had ended before the first of them began.
+        """
+        done: dict[int, Trials] = {}
+        work: list[tuple[int, workers.Job]] = []  # number of a row, and a part of its evaluation
+        again, points = [], set[bytes]()
+        for i, row in enumerate(rows):
+            point = row.points.tobytes()
+            if (made := self._known(row)) is not None:
+                done[i] = made
+            elif self.cache is not None and point in points:  # each point is evaluated once
+                again.append(i)
+            else:
+                work += [(i, job) for job in self._job(row, i).parts()]
+            points.add(point)
+        jobs, missing = [job for _, job in work], Counter(i for i, _ in work)
+        ends: dict[int, workers.Ended] = {}
+        timeout = float(self.parallel.trial_timeout)
+        for number, ended in workers.pool_of(self.objective).run(jobs, self.parallel.num_parallel, timeout):
+            i, ends[number] = work[number][0], ended
+            missing[i] -= 1
+            if not missing[i]:
+                parts = [ends[n] for n, (row, _) in enumerate(work) if row == i]
+                done[i] = self._ended(*workers.join_parts(rows[i], parts))
+        found = {i: self._learn(row) for i, row in sorted(done.items())}  # in the order of the trials
+        if again:
+            found |= zip(again, self._at_once([rows[i] for i in again]), strict=True)
+        return [row for _, row in sorted(found.items())]
+
+    def _known(self, row: Trials) -> Trials | None:
+        """Return a row with its values from the journal or the cache; None if it is in neither."""
+        if (made := self.context.take(row)) is not None:
+            return self._ended(made, is_new=False)
+        value = None if self.cache is None else self.cache.values.get(row.points.tobytes())
+        if value is None:
+            return None
+        now = time.time()
+        return self._ended(workers.with_values(row, [value] * row.num_trials, "", (now, now)))
+
+    def _job(self, row: Trials, pending: int = 0) -> workers.Job:
+        """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial.
 
         Parameters
         ----------
-        rows : each consecutive trials of one point, snapped to the search space
-        prunes : whether each row is one trial that may stop early; a mean over partial values of repeated
-            evaluations would be biased
+        pending : number of earlier trials under way
         """
-        context, cache = self.context, self.cache
-        rules = [context.book.rule(pending) for pending in range(len(rows))] if prunes else []
-        done: dict[int, Trials] = {}
+        trial, num_calls = int(row.trials[0]), row.num_trials
+        repeats = self.cache is None and num_calls > 1 and can_repeat(self.objective)
+        if repeats or self.cache is not None:
+            num_calls = 1
+        context = partial(self.context.objective_context, make_curve=partial(self._curve, row, pending))
+        contexts = list(map(context, range(trial, trial + num_calls)))
+        return workers.Job(row, self.space.decode(row.points[0]), contexts, repeats, self.aims)
 
-        def end(i: int, row: Trials) -> None:
-            done[i] = row
-            for trial, reason in row.reasons.items():
-                text = self.tracebacks.pop(trial, "")
-                log(WARNING, "agent %s, trial %d failed: %s%s", context.agent, trial, reason, text)
+    def _curve(self, row: Trials, pending: int) -> Curve:
+        """Return the curve of a trial, which may stop early if its row is this trial.
 
-        for i, row in enumerate(rows):
-            if (stored := context.take(row)) is not None:
-                end(i, stored)
-        while missing := {i: row for i, row in enumerate(rows) if i not in done}:
-            if cache is not None:  # each point is evaluated once
-                new = {e.points.tobytes(): float(e.values[0]) for e in done.values() if e.num_succeeded}
-                known = ChainMap(new, cache.values)
-                found = {i: row for i, row in missing.items() if row.points.tobytes() in known}
-                for i, row in found.items():
-                    value, now = known[row.points.tobytes()], time.time()
-                    context.append(made := self._with_values(row, [Ended((value,), "", now, now)]))
-                    end(i, made)
-                if found:
-                    continue
-                first = {row.points.tobytes(): i for i, row in reversed(missing.items())}
-                missing = {i: rows[i] for i in sorted(first.values())}
-            work = [(i, job) for i, row in missing.items() for job in self._jobs(row, rules[i : i + 1])]
-            jobs, num_jobs = [job for _, job in work], Counter(i for i, _ in work)
-            ends: Iterator[tuple[int, Ended]] = enumerate(call(self.objective, job) for job in jobs)
-            if self.parallel.needs_workers:
-                timeout = float(self.parallel.trial_timeout)
-                ends = pool_of(self.objective).run(jobs, self.parallel.num_parallel, timeout)
-            parts: dict[int, dict[int, Ended]] = {i: {} for i in missing}
-            for number, ended in ends:
-                i = work[number][0]
-                parts[i][number] = ended
-                if len(parts[i]) == num_jobs[i]:
-                    by_trial = [part for _, part in sorted(parts[i].items())]
-                    context.append(made := self._with_values(missing[i], by_trial, prunes))
-                    end(i, made)
-        for i, row in sorted(done.items()):  # in the order of the trials, whatever the order of their ends
-            if cache is not None:
-                cache.recall(row.points, float(row.values[0]))
-            if prunes:
-                done[i] = context.book.add(row)
-        return [done[i] for i in range(len(rows))]
-
-    def _jobs(self, row: Trials, rule: Sequence[StopRule]) -> list[Job]:
-        """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial.
-
-        Workers share the calls of a row; in this process they are one job. `rule` is empty, or says when the
-        only trial of the row stops.
+        A mean over partial values of repeated evaluations would be biased, and the last value of a stopped
+        trial has no other output beside it.
         """
-        config, context = self.space.decode(row.points[0]), self.context.objective_context
-        trial, num_trials = int(row.trials[0]), row.num_trials
-        if self.cache is None and num_trials > 1 and can_repeat(self.objective):
-            return [Job(config, [context(trial)], num_trials, self.aims)]
-        num_calls = 1 if self.cache is not None else num_trials
-        contexts = [context(trial + k, *map(Curve, rule)) for k in range(num_calls)]
-        if self.parallel.needs_workers:
-            return [Job(config, [own], 0, self.aims) for own in contexts]
-        return [Job(config, contexts, 0, self.aims)]
+        prunes = row.pulls is None and self.cache is None and not self.aims.has_outputs
+        limits, from_others = self.context.book.rule(int(row.trials[0]), pending) if prunes else (None, False)
+        return Curve(limits, from_others, self.aims.minimize)
 
-    def _with_values(self, row: Trials, ended: Sequence[Ended], prunes: bool = False) -> Trials:
-        """Return a row with its values, from the ends of its calls."""
-        columns = columns_of(ended[0].curve if prunes else None)
-        values = [value for end in ended for value in end.values]
-        if self.aims.has_outputs:  # of one evaluation
-            columns["outputs"] = np.array([values or [np.nan] * len(self.aims.names)]) + 0.0  # no -0.0
-            values = values[:1]
-        observed = np.array(values, dtype=np.float64)  # may be empty
+    def _ended(self, row: Trials, error: workers.FoundError | None = None, *, is_new: bool = True) -> Trials:
+        """Store a row whose evaluation has ended if it is new, log why it failed, and return it."""
+        if is_new:
+            self.context.append(row)
+        if row.failures is not None:
+            text = workers.new_traceback(self.context.memory, error)
+            (trial, reason), *_ = row.reasons.items()
+            log(WARNING, "agent %s, trial %d failed: %s%s", self.context.agent, trial, reason, text)
+        return row
+
+    def _learn(self, row: Trials) -> Trials:
+        """Return a row as algorithms learn it; the next ones may be known by it, or stop earlier."""
         if self.cache is not None:
-            observed = np.repeat(observed, row.num_trials)
-        value, square = float(observed[0]) + 0.0 if len(observed) else float("nan"), 0.0
-        if len(observed) > 1:
-            value = finite.mean(observed) + 0.0
-            with np.errstate(over="ignore"):  # the square of a huge value is infinite
-                square = float(np.sum(np.square(observed - value)))
-        if row.pulls is not None:
-            columns |= {"counts": np.array([len(observed)]), "deviations": np.array([square])}
-        failed = next(filter(attrgetter("failure"), ended), None)
-        if failed is not None:
-            columns["failures"] = np.array([failed.failure], dtype=object)
-            self.tracebacks[int(row.trials[0])] = new_traceback(self.context.memory, failed.error)
-        times = min(map(attrgetter("started"), ended)), max(map(attrgetter("stopped"), ended))
-        return replace(row, values=np.array([value]), times=np.array([times]), **columns)
+            self.cache.recall(row.points, float(row.values[0]))
+        return row if row.curve is None else self.context.book.add(row)
 
 
 def points_of(initial: object, space: SearchSpace) -> Array | None:

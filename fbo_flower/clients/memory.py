@@ -96,11 +96,14 @@ class StateMemory:
     def num_studies(self) -> int:
         return int("study" in self._last)
 
+    def aims(self, study: str) -> str:
+        return str(self._last.get("aims", "")) if self._last.get("study") == study else ""
+
     def algorithm(self, study: str) -> str | None:
         return self._last["algorithm"] or None if self._last.get("study") == study else None
 
     def begin(
-        self, study: str, entropy: int, agent_state: bytes, algorithm: str = "", space: str = ""
+        self, study: str, entropy: int, memory: bytes, algorithm: str = "", space: str = "", aims: str = ""
     ) -> None:
         former = self._last.get("study")
         if former == study:
@@ -108,7 +111,8 @@ class StateMemory:
         if former is not None:
             forgotten = cast(list[str], self.note("forgotten").get("studies", []))
             self.put_note("forgotten", {"studies": [*forgotten, former]})
-        self._last = {"study": study, "entropy": str(entropy), "algorithm": algorithm, "data": agent_state}
+        self._last = {"study": study, "entropy": str(entropy), "algorithm": algorithm, "aims": aims}
+        self._last["data"] = memory
         self._answered = {}
         self._write("memory", self._last)
 

@@ -83,19 +83,19 @@ class ObjectiveContext:
 
 
 class ContextOfTrial(ObjectiveContext):
-    """An `ObjectiveContext` whose generator is `make_rng()`, made when it is asked for; few objectives do."""
+    """An `ObjectiveContext` whose generator and curve are made when they are asked for; few objectives do."""
 
     def __init__(
-        self, make_rng: Callable[[], np.random.Generator], curve: Curve | None = None, **fields: Any
+        self, make_rng: Callable[[], np.random.Generator], make_curve: Callable[[], Curve], **fields: Any
     ) -> None:
-        self.__dict__.update(fields, _make_rng=make_rng, curve=curve or Curve())
+        self.__dict__.update(fields, _make={"rng": make_rng, "curve": make_curve})
 
     def __getattr__(self, name: str) -> Any:
-        make = self.__dict__.get("_make_rng")
-        if name != "rng" or make is None:
+        make = self.__dict__.get("_make", {}).get(name)
+        if make is None:
             raise AttributeError(name)
-        rng = self.__dict__["rng"] = make()
-        return rng
+        made = self.__dict__[name] = make()
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ObjectiveContext, tuple(getattr(self, field.name) for field in fields(ObjectiveContext))
@@ -163,8 +163,6 @@ def evaluate(
     NotInTimeError
         If the objective is a site's process that told no value yet: the trial has not failed.
     """
-    if aims.minimize:
-        context.curve.is_loss = True
     try:
         value = objective(own(config), context)  # calls share one, and the user may change it
     except NotInTimeError:  # nothing was evaluated
@@ -172,12 +170,12 @@ def evaluate(
     except BaseException as error:  # the user's code may raise anything: the trial fails, the agent goes on
         if _ends_process(error):
             raise
-        if context.curve.stopped:
+        if "curve" in vars(context) and context.curve.stopped:
             return (context.curve.values[-1],)
         if type(error) is ObjectiveError and error.__cause__ is None:  # a reason, no error to look for
             raise ObjectiveError(str(error)[:MAX_REASON]) from None
         raise ObjectiveError(_reason(error)) from error
-    if context.curve.stopped:
+    if "curve" in vars(context) and context.curve.stopped:
         return (context.curve.values[-1],)
     if not aims.names:
         if type(value) is float and math.isfinite(value):  # the checks take longer than a small objective

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -233,7 +233,7 @@ class Operator(Settings):
         given |= {"disclose": disclose, "chosen_by": chosen_by}
         return Operator(**given)
 
-    @cached_property
+    @property
     def limits(self) -> tuple[str, ...]:
         """Return the names of the limits that this operator set."""
         return tuple(name for name in _LIMITS if getattr(self, name))
@@ -259,7 +259,7 @@ class Operator(Settings):
 
     def check_studies(self, memory: Memory, study: str) -> None:
         """Raise WireError if a task of a new study exceeds `max_studies`."""
-        if self.max_studies and memory.study(study) is None and memory.num_studies() >= self.max_studies:
+        if memory.study(study) is None and memory.num_studies() >= self.max_studies:
             raise WireError(
                 f"study: expected at most {self.max_studies}, the max_studies in node_config, got a further "
                 "one; the agent does not take part in it",
@@ -284,18 +284,16 @@ class Operator(Settings):
 
         An interrupted task keeps its part. Without a trial left the task is returned as it is, and refused.
         """
-        spent = memory.note(_TRIALS) if self.max_trials else {}
+        spent = memory.note(_TRIALS)
         if spent.get("task") == key:
             return replace(task, num_trials=int(str(spent.get("number", task.num_trials))))
         left = self.max_trials - _total(spent)
-        return replace(task, num_trials=left) if self.max_trials and 0 < left < task.num_trials else task
+        return replace(task, num_trials=left) if 0 < left < task.num_trials else task
 
     def charge(self, memory: Memory, key: str, task: Task) -> None:
         """Count a task's trials against `max_trials`; raise BudgetSpentError if they exceed it."""
-        if not self.max_trials or not task.num_trials:
-            return
         spent = memory.note(_TRIALS)
-        if spent.get("task") == key:
+        if not task.num_trials or spent.get("task") == key:
             return
         total = _total(spent) + task.num_trials
         if total > self.max_trials:
@@ -327,7 +325,7 @@ class Operator(Settings):
         JournalError
             If the account cannot be read. It is not replaced by an empty one.
         """
-        if not self.max_epsilon or not uses_observations(algorithm, space, task):
+        if not uses_observations(algorithm, space, task):
             return
         note = memory.note(_PRIVACY)
         try:

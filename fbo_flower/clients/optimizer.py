@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +18,7 @@ from fbo_flower.algorithms.run_task import up_to_query
 from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_bytes
 from fbo_flower.clients.objective import ContextOfTrial, evaluate
 from fbo_flower.clients.own_answer import OwnAnswer, algorithm_of, own_answer
+from fbo_flower.clients.pruning import Curve
 from fbo_flower.errors import (
     ConfigError,
     JournalError,
@@ -32,12 +32,11 @@ from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.checks import check_flag, check_integer
 from fbo_flower.space.space import Config, SearchSpace, check_space
 from fbo_flower.storage import AgentJournal
-from fbo_flower.storage.agent_journal import aims_note
 from fbo_flower.storage.paths import path_of
 
 AGENT = "0"  # the name of the first agent of a simulation, on which its draws depend
 STUDY = "optimizer"
-_CONTEXT = ContextOfTrial(np.random.default_rng)
+_CONTEXT = ContextOfTrial(np.random.default_rng, Curve)
 
 
 def value_told(value: object, failed: bool = False, aims: Aims = NUMBER) -> tuple[tuple[float, ...], str]:
@@ -197,8 +196,7 @@ class Optimizer:
         with AgentJournal(path, STUDY) as journal:
             state = agent_state_to_bytes(self._state)
             if journal.study(STUDY) is None:
-                journal.put_note(aims_note(STUDY), {"aims": aims})
-                journal.begin(STUDY, self.seed, state, *about[1:3])
+                journal.begin(STUDY, self.seed, state, *about[1:])
             elif _stored(journal)[1] != about:
                 raise ConfigError(
                     f"path: expected a new file, or one that this optimizer has written, got {path}, whose "
@@ -225,7 +223,7 @@ class Optimizer:
         own = SearchSpace.from_json(space)
         found = cls(own, algorithm_of(algorithm), seed=int(seed))
         found.aims = Aims.from_json(aims)
-        found._state = replace(agent_state_from_bytes(state, own), aims=found.aims)
+        found._state = agent_state_from_bytes(state, own, found.aims)
         found.ask()  # so that `tell` knows the configuration that was asked for before
         return found
 
@@ -270,5 +268,4 @@ def _stored(journal: AgentJournal) -> tuple[bytes, tuple[str, str, str, str]]:
     stored, algorithm, space = journal.study(STUDY), journal.algorithm(STUDY), journal.meta(f"space.{STUDY}")
     if stored is None or algorithm is None or space is None:
         raise JournalError(f"path: expected a file that Optimizer.save has written, got {journal.path}")
-    aims = str(journal.note(aims_note(STUDY)).get("aims", NUMBER.to_json()))
-    return stored[1], (str(stored[0]), algorithm, space, aims)
+    return stored[1], (str(stored[0]), algorithm, space, journal.aims(STUDY) or NUMBER.to_json())

@@ -26,7 +26,7 @@ from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage.agent_journal import StoredStudy, aims_note, read_studies
+from fbo_flower.storage.agent_journal import StoredStudy, read_studies
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def answer_at_end(
     stored, text = memory.study(study), memory.algorithm(study)
     if stored is None or not text:
         return None
-    aims = Aims.from_json(str(memory.note(aims_note(study)).get("aims", aims.to_json(bounds=True))))
+    aims = Aims.from_json(memory.aims(study) or aims.to_json(bounds=True))
     agent_state = agent_state_from_bytes(stored[1], space, aims)
     answer = own_answer(agent, study, algorithm_of(text), agent_state)
     answer = replace(answer, num_evaluations=answer.num_evaluations + judged(agent_state))

@@ -100,27 +100,6 @@ class Pruning(Settings):
         return replace(app, rule=str(node_config["pruning"]))
 
 
-@dataclass(frozen=True)
-class StopRule:
-    """The rule of one trial.
-
-    Parameters
-    ----------
-    medians : step -> the value below which a trial stops; steps without a median never stop it
-    from_others : whether the medians are pooled ones of other agents
-    """
-
-    medians: Mapping[int, float] = field(default_factory=dict)
-    from_others: bool = False
-
-    def stops(self, step: int, best: float) -> bool:
-        """Return whether a trial stops whose best value up to `step` is `best`."""
-        return best < self.medians.get(step, -math.inf)
-
-
-_NEVER = StopRule()
-
-
 @copies("steps", "values")
 @dataclass
 class Curve:
@@ -128,13 +107,16 @@ class Curve:
 
     Parameters
     ----------
-    rule : when it stops
+    limits : step -> the value below which the best one so far stops the trial; steps without one never do.
+        None: the trial never stops, and nobody learns from it
+    from_others : whether the limits are pooled medians of other agents
     is_loss : whether the objective reports a loss; `values` hold it with its sign changed
     steps, values : ascending steps, and the value at each
     stopped : whether `should_stop` was true; it stays true
     """
 
-    rule: StopRule = _NEVER
+    limits: Mapping[int, float] | None = None
+    from_others: bool = False
     is_loss: bool = False
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
@@ -174,8 +156,8 @@ class Curve:
     def should_stop(self) -> bool:
         """Return whether the trial should stop after the last reported step."""
         steps, values = vars(self)["steps"], vars(self)["values"]
-        if not self.stopped and steps:
-            self.stopped = self.rule.stops(steps[-1], max(values))
+        if not self.stopped and steps and self.limits:
+            self.stopped = max(values) < self.limits.get(steps[-1], -math.inf)
         return self.stopped
 
 
@@ -184,14 +166,14 @@ _STEPS, _VALUES, _LENGTHS, _COUNTS = "curves.steps", "curves.values", "curves.le
 _FINALS = "curves.finals"
 
 
-def columns_of(curve: Curve | None) -> dict[str, Any]:
-    """Return the columns in which a trial's row holds its curve; empty if it has reported nothing."""
-    if curve is None or not curve.steps:
+def columns_of(curve: Curve) -> dict[str, Any]:
+    """Return the columns in which a trial's row holds its curve; empty if there is nothing to learn from."""
+    if curve.limits is None or not curve.steps:
         return {}
     columns: dict[str, Any] = {"curve": np.array([curve.steps, curve.values], dtype=np.float64)}
     if curve.stopped:
         columns["stopped"] = np.array(curve.steps[-1:])
-        columns["measures"] = {BY_OTHERS: np.ones(1)} if curve.rule.from_others else {}
+        columns["measures"] = {BY_OTHERS: np.ones(1)} if curve.from_others else {}
     return columns
 
 
@@ -206,7 +188,7 @@ class CurveBook:
     by_step : step -> values of the completed trials there, in the order of trials
     finals : step -> what the objective returned in these trials, in the same order
     num_curves : number of completed trials with a curve
-    num_trials, num_by_others : trials so far, and how many of them pooled medians have stopped
+    num_by_others : how many trials pooled medians have stopped
     """
 
     pruning: Pruning = field(default_factory=Pruning)
@@ -214,7 +196,6 @@ class CurveBook:
     by_step: dict[int, list[float]] = field(default_factory=dict)
     finals: dict[int, list[float]] = field(default_factory=dict)
     num_curves: int = 0
-    num_trials: int = 0
     num_by_others: int = 0
     _own: dict[int, float] | None = field(default=None, compare=False)  # limits, until the next own curve
 
@@ -227,7 +208,7 @@ class CurveBook:
         steps, lengths, counts = (
             np.asarray(arrays[name], dtype=np.int64).tolist() for name in (_STEPS, _LENGTHS, _COUNTS)
         )
-        book.num_curves, book.num_trials, book.num_by_others = counts
+        book.num_curves, book.num_by_others = counts[0], counts[-1]
         # without steps there is one empty part
         for name, columns in ((_VALUES, book.by_step), (_FINALS, book.finals)):
             parts = np.split(np.asarray(arrays[name], dtype=np.float64), np.cumsum(lengths)[:-1])
@@ -247,15 +228,14 @@ class CurveBook:
             _VALUES: values,
             _FINALS: finals,
             _LENGTHS: np.array([len(column) for column in self.by_step.values()], dtype=np.int64),
-            _COUNTS: np.array([self.num_curves, self.num_trials, self.num_by_others], dtype=np.int64),
+            _COUNTS: np.array([self.num_curves, self.num_by_others], dtype=np.int64),
         }
 
     def add(self, row: Trials) -> Trials:
-        """Note a trial that has ended, and return it; only completed ones count for the medians.
+        """Note a trial with a curve that has ended, and return it; only completed ones count for medians.
 
         One that was stopped is returned with the value that it would have had, if that can be predicted.
         """
-        self.num_trials += 1
         if row.stopped is not None:
             self.num_by_others += BY_OTHERS in row.measures
             value = forecast(*self._at(int(row.stopped[0])), float(row.values[0]))
@@ -283,8 +263,8 @@ class CurveBook:
             limits = {step: min(median, limit_of(*self._at(step), margin)) for step, median in limits.items()}
         return {step: limit for step, limit in limits.items() if limit > -math.inf}
 
-    def rule(self, pending: int = 0) -> StopRule:
-        """Return the rule of the next trial.
+    def rule(self, trial: int, pending: int = 0) -> tuple[Mapping[int, float], bool]:
+        """Return the rule of a trial: its limits, see `Curve`, and whether they are from other agents.
 
         The agent's own curves come first, and they alone tell how sure a prediction is. A pooled median
         counts only where a completed trial of the agent has reached it: above that it is on another scale,
@@ -293,26 +273,25 @@ class CurveBook:
 
         Parameters
         ----------
-        pending : number of trials under way, each of which pooled medians may stop as well
+        pending : number of earlier trials under way, each of which pooled medians may stop as well
         """
         pruning = self.pruning
         if pruning.rule == OFF:
-            return StopRule()
+            return {}, False
         if self.num_curves >= pruning.min_trials:
             if self._own is None:
                 self._own = self._limited(curves.medians_of(self.by_step))
-            return StopRule(self._own)
+            return self._own, False
         if pruning.rule != FEDERATED or self.others is None:
-            return StopRule()
-        begun = self.num_trials + pending + 1
-        if self.num_by_others + pending + 1 > pruning.max_stopped * begun:
-            return StopRule()
+            return {}, False
+        if self.num_by_others + pending + 1 > pruning.max_stopped * (trial + 1):
+            return {}, False
         medians = {
             int(step): median
             for step, median in self.others[:, [curves.STEP, curves.MEDIAN]].tolist()
             if median <= max(self.by_step.get(int(step), ()), default=-math.inf)
         }
-        return StopRule(self._limited(medians), from_others=True)
+        return self._limited(medians), True
 
     def summary(self) -> Array:
         """Return the summary `(k, 3)` of the agent's own completed curves, which it may share."""

@@ -6,7 +6,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class TaskContext:
     node_config, run_config : settings of Flower's context
     simulated : whether the agent draws from the study's seed, as simulated agents do. Such an agent repeats
         its draws and promises no privacy
-    book : the agent's completed curves, from which trials learn when to stop; the evaluators fill it in
+    make_book : returns the agent's completed curves, which trials that report values need
     stored : evaluations of this task from before an interruption that nobody has taken
     """
 
@@ -51,13 +51,18 @@ class TaskContext:
     node_config: Mapping[str, Any]
     run_config: Mapping[str, Any]
     simulated: bool
-    book: CurveBook = field(default_factory=CurveBook)
+    make_book: Callable[[], CurveBook] = CurveBook
     stored: deque[Trials] = field(init=False)
 
     def __post_init__(self) -> None:
         # evaluations that were made at once are stored in the order in which they ended
         found = self.memory.evaluations(self.study, self.key)
         self.stored = deque(sorted(found, key=lambda row: row.next_trial))
+
+    @cached_property
+    def book(self) -> CurveBook:
+        """The agent's completed curves, from which trials learn when to stop; the evaluators fill it in."""
+        return self.make_book()
 
     def take(self, row: Trials) -> Trials | None:
         """Return the stored evaluation of a row; None if it was not evaluated. Trials must ascend.
@@ -94,10 +99,10 @@ class TaskContext:
 
         return integer
 
-    def objective_context(self, trial: int, curve: Curve | None = None) -> ObjectiveContext:
-        """Return the context that the objective gets for a trial; without `curve` the trial never stops."""
+    def objective_context(self, trial: int, make_curve: Callable[[], Curve] = Curve) -> ObjectiveContext:
+        """Return the context that the objective gets for a trial; with a plain `Curve` it never stops."""
         return ContextOfTrial(
-            lambda: generator(self.entropy, "agent", self.agent, "objective", trial), curve,
+            partial(generator, self.entropy, "agent", self.agent, "objective", trial), make_curve,
             agent=self.agent, partition=self.partition, trial=trial, server_round=self.task.round,
             node_config=self.node_config, run_config=self.run_config, study=self.study,
         )  # fmt: skip

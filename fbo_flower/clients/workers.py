@@ -6,8 +6,9 @@ with one thread. A worker that dies, or takes longer than a trial may, costs its
 gets a new worker.
 
 A worker inherits one end of a pipe. The first message is the pickled objective. Each further one is a pickled
-trial, and the answer to it is JSON, so that the agent unpickles nothing. A thread reads the pipe: when the
-agent's process ends, however it ends, the pipe closes and the worker ends too, even within an evaluation.
+job, and the answer to it is arrays and JSON, so that the agent unpickles nothing. A thread reads the pipe:
+when the agent's process ends, however it ends, the pipe closes and the worker ends too, even within an
+evaluation.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hashlib
-import json
 import os
 import pickle
 import queue
@@ -27,19 +27,30 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import cloudpickle  # type: ignore[import-untyped]  # it has no annotations
+import numpy as np
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
+from fbo_flower.algorithms.records import AnyArray, Trials
 from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.objective import Objective, ObjectiveContext, evaluate, evaluate_repeatedly
-from fbo_flower.clients.pruning import Curve
-from fbo_flower.errors import ConfigError, NotInTimeError, ObjectiveError, WrongTypeError, printable
+from fbo_flower.clients.pruning import Curve, columns_of
+from fbo_flower.errors import (
+    ConfigError,
+    NotInTimeError,
+    ObjectiveError,
+    WireError,
+    WrongTypeError,
+    printable,
+)
+from fbo_flower.numerics import finite
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.storage.files import dumps, loads
 
 START_SECONDS = 300.0  # for a worker to import what the objective needs, on a busy machine
 LONGEST_WAIT = 3600.0  # seconds; the system call has a limit
@@ -53,116 +64,137 @@ _MOST_CHARACTERS = 500  # of a line of a traceback
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-@dataclass(frozen=True)
-class ErrorTexts:
-    """An error in texts, which can be passed between processes.
-
-    Parameters
-    ----------
-    kind : its type
-    where : file and line where it was raised, if known
-    frames : the lines of its traceback
-    says : the error and its cause, if there is one, as Python prints them
-    """
-
-    kind: str
-    where: tuple[str, ...]
-    frames: tuple[str, ...]
-    says: tuple[str, ...]
-
-    @staticmethod
-    def of(error: BaseException) -> ErrorTexts:
-        """Return the texts of an error."""
-        last = traceback.extract_tb(error.__traceback__)[-1:]
-        chain = [error] if error.__cause__ is None else [error, error.__cause__]
-        return ErrorTexts(
-            type(error).__name__,
-            tuple(f"{frame.filename}:{frame.lineno}" for frame in last),
-            tuple(line for entry in traceback.format_tb(error.__traceback__) for line in entry.splitlines()),
-            tuple("".join(traceback.format_exception_only(e)).rstrip() for e in chain),
-        )
+# a checksum of an error's type and of the line that raised it, and its traceback in indented lines
+FoundError = tuple[str, str]
 
 
-def new_traceback(memory: Memory, texts: ErrorTexts | None) -> str:
-    """Return the traceback of an error, in indented lines; "" if the agent has returned it before.
+def describe(error: BaseException) -> FoundError:
+    """Return an error in texts, which can be passed between processes."""
+    frames = traceback.extract_tb(error.__traceback__)
+    name = " ".join([type(error).__name__, *(f"{frame.filename}:{frame.lineno}" for frame in frames[-1:])])
+    lines = ["Traceback (most recent call last):", *"".join(traceback.format_list(frames)).splitlines()]
+    # the text of an error is one line, so that it cannot look like lines of the log
+    lines.append("".join(traceback.format_exception_only(error)).rstrip())
+    if error.__cause__ is not None:
+        lines.append(f"caused by {''.join(traceback.format_exception_only(error.__cause__)).rstrip()}")
+    text = "".join(f"\n  {printable(line)[:_MOST_CHARACTERS]}" for line in lines)
+    return hashlib.sha256(name.encode()).hexdigest()[:16], text
+
+
+def new_traceback(memory: Memory, error: FoundError | None) -> str:
+    """Return the traceback of an error; "" if the agent has returned it before.
 
     Two errors are the same if they have the same type and were raised at the same line of the same file. The
     agent's memory keeps their checksums, because on a device every message may start a new process.
     """
-    if texts is None:
-        return ""
-    key = hashlib.sha256(" ".join([texts.kind, *texts.where]).encode()).hexdigest()[:16]
+    key, text = error or ("", "")
     known = cast(list[str], memory.note(_ERRORS_NOTE).get("seen", []))
-    if key in known:
+    if not text or key in known:
         return ""
     memory.put_note(_ERRORS_NOTE, {"seen": [*known, key][-_MOST:]})
-    # the text of an error is one line, so that it cannot look like lines of the log
-    lines = ["Traceback (most recent call last):", *texts.frames, *texts.says[:1]]
-    lines += [f"caused by {cause}" for cause in texts.says[1:]]
-    return "".join(f"\n  {printable(line)[:_MOST_CHARACTERS]}" for line in lines)
+    return text
 
 
-@dataclass(frozen=True)
-class Job:
-    """One call of the objective, or several in turn.
+class Job(NamedTuple):
+    """The evaluation of a row of trials: one call of the objective, or several in turn.
 
     Parameters
     ----------
-    config : its first argument
+    row : trials of one point, without values. One call stands for all of them if there is only one context
+    config : first argument of the objective, the row's point
     contexts : its second argument, one per call
-    repeats : how many evaluations one call of `objective.repeated` makes; 0: call the objective itself
-    aims : what it returns
+    repeats : whether the call is one of `objective.repeated`, which evaluates every trial of the row
+    aims : what the objective returns
     """
 
+    row: Trials
     config: dict[str, Any]
     contexts: Sequence[ObjectiveContext]
-    repeats: int = 0
+    repeats: bool = False
     aims: Aims = NUMBER
 
+    def parts(self) -> list[Job]:
+        """Return a job for each call, so that workers can share them."""
+        if len(self.contexts) == 1:
+            return [self]
+        points, values, trials = self.row.points, self.row.values, self.row.trials
+        rows = [Trials(points, values, trials + k) for k in range(len(self.contexts))]
+        return [self._replace(row=r, contexts=[c]) for r, c in zip(rows, self.contexts, strict=True)]
 
-@dataclass(frozen=True)
-class Ended:
-    """How a job ended.
 
-    Parameters
-    ----------
-    values : what the objective returned, larger is better: one number per evaluation that succeeded, or the
-        outputs of the only one
-    failure : the reason of the first evaluation that failed; "" if none did
-    started, stopped : when it began and ended, in seconds since 1970
-    error : the objective's error; None if there was none
-    curve : what the trial has reported; None: nothing
-    """
-
-    values: tuple[float, ...]
-    failure: str
-    started: float
-    stopped: float
-    error: ErrorTexts | None = None
-    curve: Curve | None = None
+Ended = tuple[Trials, FoundError | None]  # the row of a job with its values, and the objective's first error
 
 
 def call(objective: Objective, job: Job) -> Ended:
     """Call the objective in this process; WrongTypeError if it returns no number, as it would again."""
     started, before = time.time(), time.perf_counter()
+    row, config, contexts, repeats, aims = job
     values: list[float] = []
     failure, error = "", None
-    for context in job.contexts:
+    for context in contexts:
         try:
-            if job.repeats:
-                repeated = evaluate_repeatedly(objective, job.config, context, job.repeats, job.aims)
-                values += repeated.tolist()
+            if repeats:
+                values += evaluate_repeatedly(objective, config, context, row.num_trials, aims).tolist()
             else:
-                values += evaluate(objective, job.config, context, job.aims)
+                values += evaluate(objective, config, context, aims)
         except WrongTypeError:
             raise
         except ObjectiveError as raised:
             if not failure:
                 failure = str(raised)
-                error = None if raised.__cause__ is None else ErrorTexts.of(raised.__cause__)
-    curve = job.contexts[0].curve
-    stopped = started + time.perf_counter() - before
-    return Ended(tuple(values), failure, started, stopped, error, curve if curve.steps else None)
+                error = None if raised.__cause__ is None else describe(raised.__cause__)
+    if not repeats:
+        values *= row.num_trials // len(contexts)
+    times = started, started + time.perf_counter() - before
+    return with_values(row, values, failure, times, aims, vars(contexts[0]).get("curve")), error
+
+
+def with_values(
+    row: Trials,
+    values: Sequence[float],
+    failure: str,
+    times: tuple[float, float],
+    aims: Aims = NUMBER,
+    curve: Curve | None = None,
+) -> Trials:
+    """Return a row of trials after its evaluation.
+
+    Parameters
+    ----------
+    values : larger is better: one number per trial that has not failed, or the outputs of the only one
+    failure : the reason of the first trial that failed; "" if none did
+    times : when it began and ended, in seconds since 1970
+    aims : what the objective returned
+    curve : what the only trial has reported; None: nothing
+    """
+    columns = {} if curve is None else columns_of(curve)
+    if aims.has_outputs:
+        columns["outputs"] = np.array([values or [np.nan] * len(aims.names)]) + 0.0  # no -0.0
+        values = values[:1]
+    value, square = values[0] + 0.0 if values else np.nan, 0.0
+    if len(values) > 1:
+        observed = np.array(values)
+        value = finite.mean(observed) + 0.0
+        with np.errstate(over="ignore"):  # the square of a huge value is infinite
+            square = float(np.sum(np.square(observed - value)))
+    if row.pulls is not None:
+        columns |= {"counts": np.array([len(values)]), "deviations": np.array([square])}
+    if failure:
+        columns["failures"] = np.array([failure], dtype=object)
+    points, trials, pulls = row.points, row.trials, row.pulls
+    return Trials(points, np.array([value]), trials, pulls=pulls, times=np.array([times]), **columns)
+
+
+def join_parts(row: Trials, parts: Sequence[Ended]) -> Ended:
+    """Return how a job has ended whose calls were shared, see `Job.parts`."""
+    if len(parts) == 1:
+        return parts[0]
+    table = parts[0][0].concat(*(part for part, _ in parts[1:]))
+    assert table.times is not None
+    values, failures = table.values[np.isfinite(table.values)].tolist(), [*table.reasons.values()]
+    error = next((error for part, error in parts if part.failures is not None), None)
+    times = float(table.times[:, 0].min()), float(table.times[:, 1].max())
+    return with_values(row, values, failures[0] if failures else "", times), error
 
 
 class Worker:
@@ -191,14 +223,14 @@ class Worker:
 
     def left(self, job: Job, timeout: float) -> float:
         """Return the seconds that the worker may still take for what it does; `timeout` 0: any number."""
-        most = timeout * max(1, job.repeats) if self.ready else START_SECONDS
+        most = timeout * (job.row.num_trials if job.repeats else 1) if self.ready else START_SECONDS
         return most - (time.perf_counter() - self.clock) if most else float("inf")
 
     def answer(self, job: Job) -> Ended | None:
         """Return how the job has ended; None: the worker is ready for it. ConfigError if it cannot load."""
-        answer: dict[str, Any] = {}
-        with contextlib.suppress(EOFError, OSError, ValueError):
-            answer = json.loads(self.pipe.recv_bytes())
+        arrays, answer = dict[str, AnyArray](), dict[str, Any]()
+        with contextlib.suppress(EOFError, OSError, WireError):
+            arrays, answer = loads(self.pipe.recv_bytes())
         if not self.ready:
             self.ready = answer.get("ready") is True
             if not self.ready:
@@ -211,25 +243,22 @@ class Worker:
             return None
         if not answer:
             self.kill()
-            return self._failed(f"the worker process {self.ending} while it evaluated the trial")
+            return self._failed(job, f"the worker process {self.ending} while it evaluated the trial")
         if "wrong_type" in answer:
             raise WrongTypeError(*map(str, answer["wrong_type"]))
         if "not_in_time" in answer:
             raise NotInTimeError(str(answer["not_in_time"]))
-        values, error, told = tuple(map(float, answer["values"])), answer["error"], answer["curve"]
-        texts = None if error is None else ErrorTexts(**error)
-        curve = None if told is None else replace(job.contexts[0].curve, **told)
-        started, stopped = float(answer["started"]), float(answer["stopped"])
-        return Ended(values, str(answer["failure"]), started, stopped, texts, curve)
+        error = answer["error"]
+        return Trials.from_arrays(arrays), None if error is None else (str(error[0]), str(error[1]))
 
-    def expire(self, timeout: float) -> Ended:
+    def expire(self, job: Job, timeout: float) -> Ended:
         """Kill a worker whose time is up, and return how its job has ended."""
         self.kill()
         if not self.ready:
             raise ConfigError(
                 f"objective: expected a worker process to load it within {START_SECONDS:g} s, got no answer"
             )
-        return self._failed(f"took longer than {timeout:g} s, the trial_timeout; its process was killed")
+        return self._failed(job, f"took longer than {timeout:g} s, the trial_timeout; its process was killed")
 
     def kill(self) -> None:
         """Kill the process with all that it has started, and close the pipe."""
@@ -247,8 +276,9 @@ class Worker:
             return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
         return f"was ended by signal {-code}"
 
-    def _failed(self, reason: str) -> Ended:
-        return Ended((), reason, self.sent, self.sent + time.perf_counter() - self.clock)
+    def _failed(self, job: Job, reason: str) -> Ended:
+        times = self.sent, self.sent + time.perf_counter() - self.clock
+        return with_values(job.row, (), reason, times, job.aims), None
 
 
 @dataclass
@@ -278,18 +308,18 @@ class WorkerPool:
                     worker = self._take()
                     busy[worker] = waiting.popleft()
                     if worker.ready:
-                        worker.send(_message(jobs[busy[worker]]))
+                        worker.send(cloudpickle.dumps(jobs[busy[worker]]))
                 left = min(worker.left(jobs[number], timeout) for worker, number in busy.items())
                 wait([worker.pipe for worker in busy], min(max(left, 0.0), LONGEST_WAIT))
                 for worker, number in list(busy.items()):
                     if worker.pipe.poll():
                         ended = worker.answer(jobs[number])
                     elif worker.left(jobs[number], timeout) <= 0.0:
-                        ended = worker.expire(timeout)
+                        ended = worker.expire(jobs[number], timeout)
                     else:
                         continue
                     if ended is None:
-                        worker.send(_message(jobs[number]))
+                        worker.send(cloudpickle.dumps(jobs[number]))
                         continue
                     del busy[worker]
                     if not worker.pipe.closed:
@@ -314,10 +344,6 @@ class WorkerPool:
                     return worker
                 worker.kill()
         return Worker(self.objective)
-
-
-def _message(job: Job) -> bytes:
-    return bytes(cloudpickle.dumps((job.config, job.contexts, job.repeats, job.aims)))
 
 
 def pickled(objective: Objective) -> bytes:
@@ -375,18 +401,15 @@ def work(descriptor: int) -> None:
         return
     _answer(pipe, {"ready": True})
     while True:
-        job = Job(*pickle.loads(tasks.get()))
+        job = pickle.loads(tasks.get())
         try:
             with single_thread():
-                ended = call(objective, job)
-            answer = asdict(replace(ended, curve=None))
-            if (curve := ended.curve) is not None:
-                answer["curve"] = {"steps": curve.steps, "values": curve.values, "stopped": curve.stopped}
-        except WrongTypeError as error:
-            answer = {"wrong_type": [error.kind, error.shown, error.wanted]}
-        except NotInTimeError as error:
-            answer = {"not_in_time": str(error)}
-        _answer(pipe, answer)
+                row, found = call(objective, job)
+            _answer(pipe, {"error": found}, row.to_arrays())
+        except WrongTypeError as wrong:
+            _answer(pipe, {"wrong_type": [wrong.kind, wrong.shown, wrong.wanted]})
+        except NotInTimeError as late:
+            _answer(pipe, {"not_in_time": str(late)})
 
 
 def _read(pipe: Connection, tasks: queue.SimpleQueue[bytes]) -> None:
@@ -398,5 +421,5 @@ def _read(pipe: Connection, tasks: queue.SimpleQueue[bytes]) -> None:
         os.killpg(os.getpgrp(), signal.SIGKILL)  # with the processes that the objective has started
 
 
-def _answer(pipe: Connection, answer: dict[str, Any]) -> None:
-    pipe.send_bytes(json.dumps(answer).encode())
+def _answer(pipe: Connection, values: dict[str, Any], arrays: Mapping[str, AnyArray] | None = None) -> None:
+    pipe.send_bytes(dumps(arrays or {}, values))

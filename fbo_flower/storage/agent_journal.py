@@ -107,10 +107,12 @@ class AgentJournal(Store):
 
     # -- studies -------------------------------------------------------------------------------
 
-    def begin(self, study: str, entropy: int, memory: bytes, algorithm: str = "", space: str = "") -> None:
-        """Record a new study: entropy, initial memory, algorithm with options, and search space as JSON.
+    def begin(
+        self, study: str, entropy: int, memory: bytes, algorithm: str = "", space: str = "", aims: str = ""
+    ) -> None:
+        """Record a new study: entropy, initial memory, algorithm with options, search space, and aims.
 
-        What is known already is left as it is.
+        Space and aims are JSON; "" for aims: one number, larger is better. What is known already stays.
         """
         if self.algorithm(study) is not None:
             return
@@ -119,6 +121,12 @@ class AgentJournal(Store):
                 self.put("studies", (study, str(entropy), memory))
             self.put_meta(f"algorithm.{study}", algorithm)
             self.put_meta(f"space.{study}", space)
+            if aims:
+                self.put_meta(f"note.{aims_note(study)}", json.dumps({"aims": aims}))
+
+    def aims(self, study: str) -> str:
+        """Return the agent's objectives and limits in a study as JSON, with bounds; "" without them."""
+        return str(self.note(aims_note(study)).get("aims", ""))
 
     def algorithm(self, study: str) -> str | None:
         """Return the algorithm and options of a study as text; None if the study is unknown."""

@@ -23,60 +23,48 @@ MAX_ENTRIES = 64  # scalars of a message; more are counted, not looked at
 MAX_TRIALS = 2**53
 MAX_KEPT = 2**16  # bytes of an array whose range is kept
 
-_least, _largest = np.minimum.reduce, np.maximum.reduce  # NaN if there is one
-
 # By name, the array of the last message that nobody can change, its specification, and its range.
 _LAST_CHECKED: dict[str, tuple[AnyArray, ArraySpec, float, float]] = {}
 
 
 def checked_arrays(arrays: Mapping[str, AnyArray], allowed: Mapping[str, ArraySpec]) -> dict[str, AnyArray]:
     """Return the arrays, if their names are allowed and each fits its specification."""
-    return {name: _checked_array(name, array, allowed) for name, array in arrays.items()}
-
-
-def _checked_array(name: str, array: AnyArray, allowed: Mapping[str, ArraySpec]) -> AnyArray:
-    spec = allowed.get(name)
-    if spec is None:
-        known = ", ".join(allowed) or "none"
-        raise WireError(f"arrays: expected only {known}, got {show(name)}", "names")
-    last = _LAST_CHECKED.get(name)
-    if last is not None and last[0] is array and last[1] is spec:
-        return array  # messages that are answered together share arrays
-    fits = array.shape == spec.shape or (
-        len(array.shape) == len(spec.shape)
-        and all(
-            length <= spec.max_length if expected is None else length == expected
-            for length, expected in zip(array.shape, spec.shape, strict=True)
-        )
-    )
-    if array.dtype != spec.dtype or not fits:
-        raise WireError(
-            f"{name}: expected {spec.shape} {spec.dtype}, got {show(array.shape)} {array.dtype}",
-            "shape" if array.dtype == spec.dtype else "dtype",
-        )
-    if array.dtype == np.uint8:
-        return array  # bytes of a model; every byte is allowed
-    if math.isinf(spec.low) and math.isinf(spec.high):
-        return array  # NaN is allowed; the code that reads the array gives it a meaning
-    if not array.size:
-        return array
-    last_range = last[2:] if last is not None and last[0] is array else None
-    least, largest = last_range or _range(array)
-    if not (least >= spec.low and largest <= spec.high):
+    for name, array in arrays.items():
+        spec = allowed.get(name)
+        if spec is None:
+            known = ", ".join(allowed) or "none"
+            raise WireError(f"arrays: expected only {known}, got {show(name)}", "names")
+        last = _LAST_CHECKED.get(name)
+        known_range = None
+        if last is not None and last[0] is array:  # messages that are answered together share arrays
+            if last[1] is spec:
+                continue
+            known_range = last[2:]
+        fits = len(array.shape) == len(spec.shape)
+        for length, expected in zip(array.shape, spec.shape, strict=False):
+            fits = fits and (length <= spec.max_length if expected is None else length == expected)
+        if array.dtype != spec.dtype or not fits:
+            raise WireError(
+                f"{name}: expected {spec.shape} {spec.dtype}, got {show(array.shape)} {array.dtype}",
+                "shape" if array.dtype == spec.dtype else "dtype",
+            )
+        if array.dtype == np.uint8 or not array.size:
+            continue  # bytes of a model; every byte is allowed
+        if math.isinf(spec.low) and math.isinf(spec.high):
+            continue  # NaN is allowed; the code that reads the array gives it a meaning
         numbers = np.asarray(array, dtype=np.float64)
-        raise WireError(
-            f"{name}: expected finite numbers between {spec.low:g} and {spec.high:g}",
-            "bounds" if np.isfinite(numbers).all() else "not-finite",
+        least, largest = known_range or (
+            float(np.minimum.reduce(numbers, axis=None)),  # NaN if there is one
+            float(np.maximum.reduce(numbers, axis=None)),
         )
-    if not array.flags.writeable and array.nbytes <= MAX_KEPT:
-        _LAST_CHECKED[name] = array, spec, least, largest
-    return array
-
-
-def _range(array: AnyArray) -> tuple[float, float]:
-    """Return the least and the largest number; NaN if there is one."""
-    numbers = np.asarray(array, dtype=np.float64)
-    return float(_least(numbers, axis=None)), float(_largest(numbers, axis=None))
+        if not (least >= spec.low and largest <= spec.high):
+            raise WireError(
+                f"{name}: expected finite numbers between {spec.low:g} and {spec.high:g}",
+                "bounds" if np.isfinite(numbers).all() else "not-finite",
+            )
+        if not array.flags.writeable and array.nbytes <= MAX_KEPT:
+            _LAST_CHECKED[name] = array, spec, least, largest
+    return dict(arrays)
 
 
 def checked_values(config: Mapping[str, Scalar], schema: Schema) -> dict[str, Scalar]:
@@ -97,12 +85,13 @@ def checked_values(config: Mapping[str, Scalar], schema: Schema) -> dict[str, Sc
 
 def json_object(config: Mapping[str, Scalar], key: str) -> dict[str, object]:
     """Return an entry that is the JSON of an object."""
+    check_scalars(config, {key: MAX_TEXT})
     try:
-        parsed = json.loads(text_at(config, key), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise WireError(f"{key}: expected a JSON object, got {show(config.get(key))}", _word(key)) from error
+        parsed = json.loads(str(config[key]), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        parsed = None
     if not isinstance(parsed, dict):
-        raise WireError(f"{key}: expected a JSON object, got {show(parsed)}", _word(key))
+        raise WireError(f"{key}: expected a JSON object, got {show(config[key])}", key.partition(".")[0])
     return parsed
 
 
@@ -110,24 +99,25 @@ def _refuse_constant(text: str) -> object:
     raise ValueError(text)
 
 
-def text_at(config: Mapping[str, Scalar], key: str, most: int = MAX_TEXT) -> str:
-    """Return an entry that is a text of at most `most` characters."""
-    value = config.get(key)
-    if not isinstance(value, str) or len(value) > most:
-        raise WireError(f"{key}: expected a text of at most {most} characters, got {show(value)}", _word(key))
-    return value
+def check_scalars(
+    config: Mapping[str, Scalar], texts: Mapping[str, int], counts: Collection[str] = ()
+) -> None:
+    """Raise WireError if an entry is missing, or no text or number as it is expected.
 
-
-def count_at(config: Mapping[str, Scalar], key: str) -> int:
-    """Return an entry that is an integer from 0 to `MAX_TRIALS`."""
-    value = config.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TRIALS:
-        raise WireError(f"{key}: expected an integer from 0 to {MAX_TRIALS}, got {show(value)}", key)
-    return value
-
-
-def _word(key: str) -> str:
-    return "disclosed" if key.startswith("disclosed.") else key
+    Parameters
+    ----------
+    texts : entries that are texts -> their largest numbers of characters
+    counts : entries that are integers from 0 to `MAX_TRIALS`
+    """
+    for key, most in texts.items():
+        text = config.get(key)
+        if not isinstance(text, str) or len(text) > most:
+            reason = key.partition(".")[0]  # "disclosed" for all that is
+            raise WireError(f"{key}: expected a text of at most {most} characters, got {show(text)}", reason)
+    for key in counts:
+        number = config.get(key)
+        if type(number) is not int or not 0 <= number <= MAX_TRIALS:
+            raise WireError(f"{key}: expected an integer from 0 to {MAX_TRIALS}, got {show(number)}", key)
 
 
 def check_names(names: Collection[str], known: Collection[str], what: str) -> None:
@@ -139,17 +129,11 @@ def check_names(names: Collection[str], known: Collection[str], what: str) -> No
     """
     if len(names) > len(known):
         got = f"{len(names)} of them"
-    elif unknown := [name for name in names if name not in known]:
+    elif unknown := set(names).difference(known):
         got = show(sorted(unknown))
     else:
         return
     raise WireError(f"{what}: expected only {', '.join(sorted(known))}, got {got}", "names")
-
-
-def check_count(config: Collection[str]) -> None:
-    """Raise WireError if a message has more scalars than any message has; they are not read."""
-    if len(config) > MAX_ENTRIES:
-        raise WireError(f"config: expected at most {MAX_ENTRIES} entries, got {len(config)}", "size")
 
 
 def show(value: object) -> str:

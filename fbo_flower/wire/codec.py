@@ -14,9 +14,11 @@ curves, and an agent answers with its own only then, and only if its operator al
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -28,13 +30,13 @@ from fbo_flower.algorithms.records import AnyArray, Array, Phase, Report, Scalar
 from fbo_flower.errors import WireError
 from fbo_flower.wire.checks import (
     MAX_NAME,
+    MAX_TEXT,
     check_names,
+    check_scalars,
     checked_arrays,
     checked_values,
-    count_at,
     json_object,
     show,
-    text_at,
 )
 
 SCHEMA_VERSION = 1
@@ -45,7 +47,7 @@ _IN_TASKS = _HEADER | {"algorithm", "options"}
 _IN_REPORTS = _HEADER | {
     "num-failed", "spent", "disclosed.failures", "disclosed.incumbent", "disclosed.expected",
 }  # fmt: skip
-_TEXTS = ("study", "agent", "space", "algorithm")
+_TEXTS = {"study": MAX_NAME, "agent": MAX_NAME, "space": MAX_NAME, "algorithm": MAX_NAME, "options": MAX_TEXT}
 _PHASES = {str(phase): phase for phase in Phase}
 
 
@@ -91,29 +93,25 @@ def encode_task(task: Task, envelope: Envelope) -> Packed:
 
 def decode_envelope(config: Mapping[str, Scalar]) -> Envelope:
     """Return the header of a task; WireError if its version is another one or an entry is not a text."""
-    _check_version(config)
-    study, agent, space, name = (text_at(config, key, MAX_NAME) for key in _TEXTS)
-    return Envelope(study, agent, space, name, text_at(config, "options"))
+    version = config.get("schema")
+    if type(version) is not int or version != SCHEMA_VERSION:
+        raise WireError(f"schema: expected version {SCHEMA_VERSION}, got {show(version)}", "schema")
+    check_scalars(config, _TEXTS)
+    return Envelope(*cast(Iterable[str], map(config.__getitem__, _TEXTS)))
 
 
 def decode_task(packed: Packed, schema: Schema) -> Task:
     """Return the task after its header, see `decode_envelope`; WireError if it does not fit `schema`."""
-    config = packed.config
+    config = cast(dict[str, Any], packed.config)
     check_names(config, _IN_TASKS, "config")
-    phase = _PHASES.get(text_at(config, "phase"))
+    check_scalars(config, {"phase": MAX_NAME}, ("num-trials", "round", "trial"))
+    phase, num_trials = _PHASES.get(config["phase"]), config["num-trials"]
     if phase is None:
         raise WireError(f"phase: expected one of {', '.join(Phase)}, got {show(config['phase'])}", "phase")
-    num_trials = count_at(config, "num-trials")
     if num_trials > MAX_TASK:
         raise WireError(f"num-trials: expected at most {MAX_TASK}, got {num_trials}", "num-trials")
-    return Task(
-        phase,
-        count_at(config, "round"),
-        count_at(config, "trial"),
-        num_trials,
-        checked_arrays(packed.arrays, schema.arrays),
-        checked_values(config, schema),
-    )
+    arrays, values = checked_arrays(packed.arrays, schema.arrays), checked_values(config, schema)
+    return Task(phase, config["round"], config["trial"], num_trials, arrays, values)
 
 
 # -- reports -----------------------------------------------------------------------------------
@@ -126,8 +124,19 @@ def encode_report(report: Report, task: Task, envelope: Envelope, disclosure: Di
         "values": canonical_json(dict(report.values)) if report.values else "{}",
         "num-failed": report.num_failed,
     }
-    arrays, scalars = encode_disclosure(disclosure)
-    return Packed({**report.arrays, **arrays}, config | scalars)
+    columns = {"recommendation": disclosure.recommendation, "curves": disclosure.curves}
+    if (trials := disclosure.trials) is not None:
+        columns = {**dict(zip(_COLUMNS, _columns_of(trials), strict=True)), **columns}
+        reasons = {} if trials.failures is None else trials.reasons
+        config["disclosed.failures"] = json.dumps(reasons, separators=(",", ":"))
+    arrays = dict(report.arrays)
+    for name, column in columns.items():
+        if column is not None:
+            arrays[f"disclosed.{name}"] = column
+    for name, number in (("incumbent", disclosure.incumbent), ("expected", disclosure.expected)):
+        if number is not None:
+            config[f"disclosed.{name}"] = float(number)
+    return Packed(arrays, config)
 
 
 def decline(task: Packed) -> Packed:
@@ -139,11 +148,10 @@ def decline(task: Packed) -> Packed:
 def declines(packed: Packed, envelope: Envelope) -> bool:
     """Return whether a reply says that the agent's budget does not allow the task."""
     header: dict[str, Scalar] = {"schema": SCHEMA_VERSION, "study": envelope.study, "agent": envelope.agent}
-    refusal = decline(Packed({}, header)).config
-    if packed.arrays or len(packed.config) != len(refusal):
-        return False
-    got, expected = ({k: (type(v), v) for k, v in config.items()} for config in (packed.config, refusal))
-    return got == expected
+    expected = decline(Packed({}, header)).config
+    types = [*map(type, expected.values())]  # 1 is not True
+    got = packed.config
+    return not packed.arrays and got == expected and [type(got[key]) for key in expected] == types
 
 
 def decode_report(
@@ -159,21 +167,24 @@ def decode_report(
     aims : the agents' objectives and limits; without bounds
     """
     config = packed.config
-    _check_version(config)
-    check_names(config, _IN_REPORTS, "config")
-    for key, expected in _header(envelope, task).items():
+    for key, wanted in _header(envelope, task).items():
         got = config.get(key)
-        if type(got) is not type(expected) or got != expected:
-            raise WireError(f"{key}: expected {show(expected)}, got {show(got)}", key)
-    num_failed = count_at(config, "num-failed")
+        if type(got) is not type(wanted) or got != wanted:
+            raise WireError(f"{key}: expected {show(wanted)}, got {show(got)}", key)
+    check_names(config, _IN_REPORTS, "config")
+    check_scalars(config, {}, ("num-failed",))
+    num_failed = cast(int, config["num-failed"])
     if num_failed > task.num_trials:
         raise WireError(f"num-failed: expected at most {task.num_trials}, got {num_failed}", "num-failed")
     allowed = {**schema.arrays, **disclosed_arrays(dimension, task.num_trials, aims)}
-    named = checked_arrays(packed.arrays, allowed)
-    values = checked_values(config, schema)
-    disclosure = decode_disclosure(named, config, task, num_failed, aims)
-    kept = {name: array for name, array in named.items() if not name.startswith("disclosed.")}
-    return Report(task.trial, task.num_trials, num_failed, kept, values), disclosure
+    arrays, disclosed = dict[str, AnyArray](), dict[str, Any]()
+    for name, array in checked_arrays(packed.arrays, allowed).items():
+        if name.startswith("disclosed."):
+            disclosed[name.removeprefix("disclosed.")] = array
+        else:
+            arrays[name] = array
+    report = Report(task.trial, task.num_trials, num_failed, arrays, checked_values(config, schema))
+    return report, _decode_disclosure(disclosed, config, task, num_failed, aims)
 
 
 def _header(envelope: Envelope, task: Task) -> dict[str, Scalar]:
@@ -189,17 +200,12 @@ def _header(envelope: Envelope, task: Task) -> dict[str, Scalar]:
     }
 
 
-def _check_version(config: Mapping[str, Scalar]) -> None:
-    version = config.get("schema")
-    if type(version) is not int or version != SCHEMA_VERSION:
-        raise WireError(f"schema: expected version {SCHEMA_VERSION}, got {show(version)}", "schema")
-
-
 # -- what an agent discloses ------------------------------------------------------------------------
 
 LATEST_TIME = 9e9  # seconds since 1970 that a clock may show, the year 2255
 # the columns of trials that may leave an agent
 _COLUMNS = ("points", "values", "pulls", "outputs", "feasible", "times", "stopped")
+_columns_of = attrgetter(*_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -223,52 +229,29 @@ class Disclosure:
     curves: Array | None = None
 
 
-def encode_disclosure(disclosure: Disclosure) -> tuple[dict[str, AnyArray], dict[str, Scalar]]:
-    """Return a disclosure as arrays and scalars."""
-    arrays: dict[str, AnyArray | None] = {}
-    scalars: dict[str, Scalar] = {}
-    if disclosure.trials is not None:
-        arrays |= {name: getattr(disclosure.trials, name) for name in _COLUMNS}
-        scalars["disclosed.failures"] = json.dumps(disclosure.trials.reasons, separators=(",", ":"))
-    arrays |= {"recommendation": disclosure.recommendation, "curves": disclosure.curves}
-    for name, number in (("incumbent", disclosure.incumbent), ("expected", disclosure.expected)):
-        if number is not None:
-            scalars[f"disclosed.{name}"] = float(number)
-    return {f"disclosed.{name}": array for name, array in arrays.items() if array is not None}, scalars
-
-
-def decode_disclosure(
-    named: Mapping[str, AnyArray],
-    config: Mapping[str, Scalar],
-    task: Task,
-    num_failed: int,
-    aims: Aims = NUMBER,
+def _decode_disclosure(
+    arrays: dict[str, Any], config: Mapping[str, Scalar], task: Task, num_failed: int, aims: Aims
 ) -> Disclosure:
     """Return the disclosure; WireError if it contradicts the task or the report.
 
-    `named` holds arrays that fit `disclosed_arrays`, `num_failed` is that of the report.
+    `arrays` fit `disclosed_arrays`, `num_failed` is that of the report.
     """
-    rows = {name: named[f"disclosed.{name}"] for name in _COLUMNS if f"disclosed.{name}" in named}
-    trials = _disclosed_trials(rows, config, task, aims) if rows else None
-    if (
-        trials is not None
-        and trials.pulls is None
-        and (failed := np.isnan(trials.values).sum()) != num_failed
-    ):
-        raise WireError(f"num-failed: expected {failed} as disclosed, got {num_failed}", "num-failed")
-    incumbent = config.get("disclosed.incumbent")
-    if incumbent is not None and (not isinstance(incumbent, float) or np.isinf(incumbent)):
+    recommendation, curves = arrays.pop("recommendation", None), arrays.pop("curves", None)
+    trials = _disclosed_trials(arrays, config, task, aims) if arrays else None
+    if trials is not None and trials.pulls is None:
+        failed = np.count_nonzero(np.isnan(trials.values))
+        if failed != num_failed:
+            raise WireError(f"num-failed: expected {failed} as disclosed, got {num_failed}", "num-failed")
+    incumbent, expected = config.get("disclosed.incumbent"), config.get("disclosed.expected")
+    if incumbent is not None and (type(incumbent) is not float or math.isinf(incumbent)):
         raise _refusal(f"incumbent: expected a number, got {show(incumbent)}")
-    recommendation = cast("Array | None", named.get("disclosed.recommendation"))
-    expected = config.get("disclosed.expected")
-    if expected is not None and not (
-        recommendation is not None and isinstance(expected, float) and np.isfinite(expected)
+    if expected is not None and (
+        recommendation is None or type(expected) is not float or not math.isfinite(expected)
     ):
         raise _refusal(f"expected: expected a finite number beside a recommendation, got {show(expected)}")
-    own = named.get(OWN)
-    if own is not None:  # an agent has no more curves than trials
-        own = checked_summary(OWN, own, float(task.end))
-    return Disclosure(trials, incumbent, recommendation, expected, own)
+    if curves is not None:  # an agent has no more curves than trials
+        curves = checked_summary(OWN, curves, float(task.end))
+    return Disclosure(trials, incumbent, recommendation, expected, curves)
 
 
 def _refusal(text: str) -> WireError:
@@ -301,23 +284,27 @@ def _disclosed_trials(
     """Return the trials in arrays of `_COLUMNS`, which may be there only together."""
     needed = {"points", "values"} | ({"outputs"} if aims.has_outputs else set())
     needed |= {"feasible"} if aims.limits else set()
-    if not needed <= set(rows):
+    if not needed <= rows.keys():
         raise _refusal(f"points: expected {', '.join(sorted(needed))} together, got {', '.join(rows)}")
     values, missing = rows["values"], np.isnan(rows["values"])
     spans = rows.get("pulls", np.ones(len(values), dtype=np.int64))
-    if {len(array) for array in rows.values()} != {len(spans)} or spans.sum() != task.num_trials:
+    if set(map(len, rows.values())) != {len(spans)} or spans.sum() != task.num_trials:
         raise _refusal(f"points: expected rows of {task.num_trials} trials, got {len(values)} rows")
     first = task.trial + np.cumsum(spans) - spans
     plain = config.get("disclosed.failures") == "{}"
     failures = {} if plain else json_object(config, "disclosed.failures")
-    failed = {str(trial) for trial in first[missing]}
+    failed = {*map(str, first[missing].tolist())}
     # a row of several trials has a value and a reason when some of them failed
-    known = {str(trial) for trial in first} if "pulls" in rows and failures else failed
-    if np.isinf(values).any() or not failed <= set(failures) <= known:
+    known = {*map(str, first.tolist())} if "pulls" in rows and failures else failed
+    if np.isinf(values).any() or not failed <= failures.keys() <= known:
         raise _refusal("values: expected finite numbers, and NaN with a reason where a trial failed")
-    if not all(isinstance(reason, str) and len(reason) <= 1000 for reason in failures.values()):
-        raise _refusal("failures: expected texts of at most 1000 characters")
-    outputs = rows.get("outputs")
+    reasons = None
+    if failures:
+        if not all(isinstance(reason, str) and len(reason) <= 1000 for reason in failures.values()):
+            raise _refusal("failures: expected texts of at most 1000 characters")
+        reasons = np.array([failures.get(str(trial), "") for trial in first], dtype=object)
+    outputs, steps = rows.get("outputs"), rows.get("stopped")
+    times, holds = rows.get("times"), rows.get("feasible")
     if outputs is not None and not (
         np.array_equal(outputs[:, 0], values, equal_nan=True)
         and np.isfinite(outputs[~missing]).all()
@@ -327,15 +314,12 @@ def _disclosed_trials(
             "outputs: expected finite numbers, the first of which is the trial's value, and NaN where a "
             "trial failed"
         )
-    steps, times, holds = (rows.get(name) for name in ("stopped", "times", "feasible"))
-    for name, wrong, expected in (
-        ("stopped", steps is not None and steps[missing] >= 0, "-1 where a trial failed"),
-        ("times", times is not None and times[:, 1] < times[:, 0], "no end before its start"),
-        ("feasible", holds is not None and holds[missing], "0 where a trial failed"),
-    ):
-        if np.any(wrong):
-            raise _refusal(f"{name}: expected {expected}")
-    reasons = np.array([failures.get(str(trial), "") for trial in first], dtype=object) if failures else None
+    if steps is not None and (steps[missing] >= 0).any():
+        raise _refusal("stopped: expected -1 where a trial failed")
+    if times is not None and (times[:, 1] < times[:, 0]).any():
+        raise _refusal("times: expected no end before its start")
+    if holds is not None and holds[missing].any():
+        raise _refusal("feasible: expected 0 where a trial failed")
     return Trials(**rows, trials=first, failures=reasons)
 
 

@@ -24,7 +24,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fbo_flower.algorithms.records import AnyArray, Scalar
 from fbo_flower.errors import WireError
-from fbo_flower.wire.checks import MAX_ENTRIES, check_count, show
+from fbo_flower.wire.checks import MAX_ENTRIES, show
 from fbo_flower.wire.codec import Packed
 
 MAX_BYTES = 64 * 2**20  # bytes of all arrays of one message together
@@ -49,12 +49,13 @@ def to_records(packed: Packed, seen: dict[int, FlowerArray] | None = None) -> Re
     """
     arrays, config = packed
     seen = {} if seen is None else seen
-    for array in arrays.values():
+    encoded = {}
+    for name, array in arrays.items():
         if id(array) not in seen:
             seen[id(array)] = flower_array(array)
-    record = record_of(ArrayRecord, {name: seen[id(array)] for name, array in arrays.items()})
+        encoded[name] = seen[id(array)]
     scalars = record_of(ConfigRecord, _without_empty(arrays, config))
-    return record_of(RecordDict, {"arrays": record, "config": scalars})
+    return record_of(RecordDict, {"arrays": record_of(ArrayRecord, encoded), "config": scalars})
 
 
 def _without_empty(arrays: Mapping[str, AnyArray], config: Mapping[str, Scalar]) -> dict[str, Scalar]:
@@ -62,16 +63,13 @@ def _without_empty(arrays: Mapping[str, AnyArray], config: Mapping[str, Scalar])
 
     Flower's mods cannot count an empty text.
     """
-    empty = [name for name, value in config.items() if value == ""]
-    lists = {NAMES: ",".join(arrays), EMPTY: ",".join(empty)}
-    return {name: value for name, value in {**config, **lists}.items() if value != ""}
-
-
-def _with_empty(scalars: dict[str, Scalar]) -> dict[str, Scalar]:
-    """Return scalars with the texts that are empty."""
-    if isinstance(empty := scalars.pop(EMPTY, None), str):
-        scalars |= dict.fromkeys(empty.split(","), "")
-    return scalars
+    scalars, empty = dict(config), []
+    for name, value in config.items():
+        if value == "":
+            empty.append(name)
+            del scalars[name]
+    scalars |= {NAMES: ",".join(arrays)} if arrays else {}
+    return scalars | ({EMPTY: ",".join(empty)} if empty else {})
 
 
 def from_records(content: RecordDict, seen: dict[int, tuple[FlowerArray, AnyArray]] | None = None) -> Packed:
@@ -93,26 +91,30 @@ def from_records(content: RecordDict, seen: dict[int, tuple[FlowerArray, AnyArra
     if len(content) != 2 or not isinstance(record, ArrayRecord) or not isinstance(config, ConfigRecord):
         found = show(sorted(content)) if len(content) <= MAX_ENTRIES else f"{len(content)} records"
         raise WireError(f"content: expected only records 'arrays' and 'config', got {found}", "content")
-    check_count(config)
-    if len(record) > MAX_ARRAYS:
-        raise WireError(f"arrays: expected at most {MAX_ARRAYS}, got {len(record)}", "size")
+    for what, number, most in (("arrays", len(record), MAX_ARRAYS), ("config", len(config), MAX_ENTRIES)):
+        if number > most:
+            raise WireError(f"{what}: expected at most {most} entries, got {number}", "size")
     encoded = dict(record.items())  # without `items`, Flower's records are read entry by entry
-    size = sum([len(array.data) for array in encoded.values()])
+    size = 0
+    for array in encoded.values():
+        size += len(array.data)
     if size > MAX_BYTES:
         raise WireError(f"arrays: expected at most {MAX_BYTES} bytes together, got {size}", "size")
-    found_scalars = dict(config.items())
-    if not all([isinstance(value, _SCALARS) for value in found_scalars.values()]):
-        raise WireError("config: expected only numbers and texts, got another type", "content")
-    scalars = cast(dict[str, Scalar], found_scalars)
-    names = scalars.pop(NAMES, "")
-    _with_empty(scalars)
+    scalars = dict(config.items())
+    for value in scalars.values():
+        if not isinstance(value, _SCALARS):
+            raise WireError("config: expected only numbers and texts, got another type", "content")
+    names, empty = scalars.pop(NAMES, ""), scalars.pop(EMPTY, None)
+    if isinstance(empty, str):
+        scalars |= dict.fromkeys(empty.split(","), "")
     if ",".join(encoded) != names:
         raise WireError(f"names: expected {show(','.join(encoded))}, got {show(names)}", NAMES)
-    seen = {} if seen is None else seen
+    seen, arrays = {} if seen is None else seen, {}
     for name, array in encoded.items():
         if id(array) not in seen:
             seen[id(array)] = array, _decode_array(name, array)
-    return Packed({name: seen[id(array)][1] for name, array in encoded.items()}, scalars)
+        arrays[name] = seen[id(array)][1]
+    return Packed(arrays, cast(dict[str, Scalar], scalars))
 
 
 def to_lists(packed: Packed) -> tuple[list[AnyArray], dict[str, Scalar]]:
@@ -123,13 +125,16 @@ def to_lists(packed: Packed) -> tuple[list[AnyArray], dict[str, Scalar]]:
 
 def from_lists(arrays: Sequence[AnyArray], config: Mapping[str, Scalar]) -> Packed:
     """Return a message with its arrays by name; WireError if names and arrays differ in number."""
-    check_count(config)
-    text = config.get(NAMES, "")
+    if len(config) > MAX_ENTRIES:
+        raise WireError(f"config: expected at most {MAX_ENTRIES} entries, got {len(config)}", "size")
+    scalars = dict(config)
+    text, empty = scalars.pop(NAMES, ""), scalars.pop(EMPTY, None)
     names = text.split(",") if isinstance(text, str) and text else []
     if not isinstance(text, str) or len(names) != len(arrays) or len(set(names)) != len(names):
         raise WireError(f"names: expected {len(arrays)} different names, got {show(text)}", NAMES)
-    rest = _with_empty({key: value for key, value in config.items() if key != NAMES})
-    return Packed(dict(zip(names, arrays, strict=True)), rest)
+    if isinstance(empty, str):
+        scalars |= dict.fromkeys(empty.split(","), "")
+    return Packed(dict(zip(names, arrays, strict=True)), scalars)
 
 
 def count_bytes(content: RecordDict) -> int:
@@ -207,10 +212,11 @@ def _decode_array(name: str, array: FlowerArray) -> AnyArray:
         shape, fortran, dtype = read(data[:offset])
     except Exception as error:  # NumPy raises several kinds on malformed headers
         raise WireError(f"{name[:80]}: expected an array in npy format", "encoding") from error
-    if len(shape) > MAX_AXES or not all(type(n) is int and 0 <= n <= MAX_BYTES for n in shape):
-        raise WireError(
-            f"{name[:80]}: expected an array of at most {MAX_AXES} axes, got {show(shape)}", "shape"
-        )
+    for length in shape:
+        if len(shape) > MAX_AXES or type(length) is not int or not 0 <= length <= MAX_BYTES:
+            raise WireError(
+                f"{name[:80]}: expected an array of at most {MAX_AXES} axes, got {show(shape)}", "shape"
+            )
     if array.stype != "numpy.ndarray" or dtype.kind not in _KINDS:
         raise WireError(f"{name[:80]}: expected plain numbers, got {dtype}", "dtype")
     size = math.prod(shape) * dtype.itemsize  # Python integers: cannot overflow

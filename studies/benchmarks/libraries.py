@@ -350,7 +350,7 @@ def our_gradient(number: int) -> Array:
     factor = on_mesh @ np.linalg.cholesky(covariance)
     acquisition = BatchKnowledgeGradient(on_mesh @ weight, factor, NOISE_VARIANCE, draws)
     nothing = np.zeros((NUM_AGENTS, len(points)))
-    return np.asarray(points[maximise_batch(acquisition, nothing, 0.0, 2, rng).index])
+    return np.asarray(points[maximise_batch(acquisition, nothing, 0.0, 2, rng)[0]])
 
 
 def botorch_gradient(restarts: int, raw: int, number: int) -> Array:

@@ -194,7 +194,7 @@ def test_without_ray_its_engines_say_what_to_install(engine, monkeypatch, capsys
 def test_what_ends_a_run_is_one_line_that_says_what_was_kept(error, said, monkeypatch, capsys):
     def fails_on_random(problem, **settings):
         if settings["algorithm"].name == "random":
-            raise error
+            raise type(error)(*error.args)  # a new one, because notes are added
         return simulate(problem, **settings)
 
     monkeypatch.setattr(runner, "simulate", fails_on_random)

@@ -30,6 +30,7 @@ COMMANDS = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("unpictured")
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 @pytest.mark.parametrize(("command", "status"), COMMANDS.items())
 def test_a_stream_replaces_what_it_cannot_write(command, status, encoding, place, tmp_path, monkeypatch):

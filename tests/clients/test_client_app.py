@@ -80,7 +80,6 @@ def test_agents_that_differ_are_refused_and_a_late_one_does_not_take_part():
     ("change", "message"),
     [
         ({"max_trials": [3]}, "max_trials: expected an integer"),
-        ({"minimize": "yes"}, "minimize: expected True or False, got 'yes'"),
         ({"initial": {"x": 0.5}}, "initial: expected a list of configurations"),
         ({"initial": "x"}, "initial: expected a list of configurations"),
         ({"initial": [0.5]}, r"initial\[0\]: expected a dict, got 0.5"),

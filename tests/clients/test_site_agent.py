@@ -234,16 +234,11 @@ def test_noise_of_a_device_cannot_be_drawn_by_the_server(tmp_path):
     assert len(losses) > 1, "twelve devices with the same data drew the same noise"
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"query_budget": -1}, None), ({"models": 3}, None),
-        ({"answer_noise_epsilon": 1.0, "site": Site(is_rate=False)}, "misclassification"),
-    ],
-)  # fmt: skip
-def test_unusable_options_of_an_operator_are_config_errors(options, match):
-    with pytest.raises(ConfigError, match=match or next(iter(options))):
-        agent("curator", **options)
+def test_unusable_options_of_an_operator_are_config_errors():
+    with pytest.raises(ConfigError, match="models: expected a string"):
+        agent("curator", models=3)
+    with pytest.raises(ConfigError, match="expected scorer='misclassification'"):
+        agent("curator", Site(is_rate=False), answer_noise_epsilon=1.0)
 
 
 def test_models_are_saved_at_the_openbox_alone_and_under_a_name_of_its_own(tmp_path):

@@ -167,8 +167,8 @@ def test_a_study_that_discloses_nothing_says_so_and_shows_what_the_server_knows(
     assert (seen.final.mean, seen.num_agents) == (2.5, 3), "what the strategy saw"
     (row,) = summarise(study)
     assert (row.num_with_value, row.replies, row.lost_replies) == (None, 6, 2)
-    head, _, line = to_markdown([row]).splitlines()
-    cells = dict(zip(head.split(" | "), line.split(" | "), strict=True))
+    head, _, line = (line.strip("| ").split(" | ") for line in to_markdown([row]).splitlines())
+    cells = dict(zip(head, line, strict=True))
     assert cells["best at end"] == cells["evaluations"] == cells["agents with a value"] == "not disclosed"
     assert cells["disclosed"] == "none (default): 2, none (operator): 1"
     assert (cells["replies"], cells["lost replies"], cells["up per agent-round"]) == ("6", "2", "20 B")

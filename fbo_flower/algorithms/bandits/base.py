@@ -27,9 +27,7 @@ from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     NUM_EVALUATIONS,
     AgentState,
-    Array,
     Best,
-    IntArray,
     Phase,
     Report,
     Task,
@@ -40,18 +38,12 @@ from fbo_flower.algorithms.records import (
 from fbo_flower.algorithms.requests import Rng
 from fbo_flower.errors import WireError
 from fbo_flower.numerics import finite
+from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.bandits import ucb
 from fbo_flower.numerics.bandits.pulls import Pulls
-from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import SearchSpace
 
 MAX_SEED = 2**53  # largest integer that every JSON reader represents exactly
-
-
-def check_seed(seed: object) -> None:
-    """Raise ConfigError unless `arms_seed` is None or an integer between 0 and `MAX_SEED`."""
-    if seed is not None:
-        check_integer("arms_seed", seed, 0, MAX_SEED)
 
 
 def drawn_seed(seed: int | None, rng: np.random.Generator) -> int:
@@ -171,7 +163,8 @@ class Bandit(Algorithm[State]):
     ) -> tuple[State, dict[str, Task]]:
         if phase is not Phase.TRAIN:
             return state, {}
-        waiting, at_work = self.unfinished(state, present), sorted(state.under_way or (), key=natural_key)
+        waiting = [agent for agent in present if state.progress.of(agent) < self.budget]
+        at_work = sorted(state.under_way or (), key=natural_key)
         if state.under_way is not None:
             state = replace(state, attendance=state.attendance.give_up(at_work))
         state, tasks = self.close(state, [*waiting, *at_work]), {}
@@ -189,10 +182,6 @@ class Bandit(Algorithm[State]):
     def next_pulls(self, state: State, agent: str, left: int) -> tuple[Content | None, int]:
         """Return an agent's next task, of up to `left` pulls; None if it has to wait for the others."""
         return Content(), left
-
-    def unfinished(self, state: State, present: Sequence[str]) -> list[str]:
-        """Return the agents present that have not spent their budget."""
-        return [agent for agent in present if state.progress.of(agent) < self.budget]
 
     def tell(self, state: State, phase: Phase, reports: Replies) -> State:
         attendance = state.attendance

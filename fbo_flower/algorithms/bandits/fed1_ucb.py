@@ -21,26 +21,10 @@ import numpy as np
 from numpy.random import Generator
 
 from fbo_flower.algorithms.bandits import base
-from fbo_flower.algorithms.bandits.base import (
-    BanditState,
-    BatchedBandit,
-    PullMeans,
-    first_that_fit,
-    in_order,
-    once_per_state,
-    with_outcome,
-)
+from fbo_flower.algorithms.bandits.base import BanditState, BatchedBandit, PullMeans
 from fbo_flower.algorithms.messages import Content, Replies, whole
-from fbo_flower.algorithms.options import bounded, checked
-from fbo_flower.algorithms.records import (
-    AgentState,
-    Array,
-    Federation,
-    IntArray,
-    Phase,
-    Task,
-    Trials,
-)
+from fbo_flower.algorithms.options import bounded, integer
+from fbo_flower.algorithms.records import AgentState, Array, Federation, IntArray, Phase, Task, Trials
 from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import elimination, ucb
@@ -88,7 +72,7 @@ class Fed1UCB(BatchedBandit[Fed1State]):
     report_content: ClassVar[type[Content]] = PullMeans
 
     noise_stddev: float = bounded(1.0, 0)
-    arms_seed: int | None = checked(None, base.check_seed)
+    arms_seed: int | None = integer(None, 0, base.MAX_SEED)
 
     def most_rows(self, space: SearchSpace) -> int:
         """Return the largest number of arms in a report."""
@@ -104,10 +88,15 @@ class Fed1UCB(BatchedBandit[Fed1State]):
     def ask(
         self, state: Fed1State, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[Fed1State, dict[str, Task]]:
-        if phase is Phase.FINISH:
-            tasks = {} if state.announced else self._announce_best_arm(state, server_round, present)
-            return replace(state, announced=True), tasks
-        return super().ask(state, phase, server_round, present, rng)
+        if phase is not Phase.FINISH or state.announced or not state.counts:
+            return super().ask(state, phase, server_round, present, rng)
+        state, merged = replace(state, announced=True), self._merged(state)
+        if not merged.num_clients.any():
+            return state, {}
+        best = int(state.active[np.argmax(np.where(merged.num_clients > 0, merged.mean, -np.inf))])
+        content = Arms(arms_seed=state.arms_seed, best=best)  # the best merged mean, for all that took part
+        members = [agent for agent in present if agent in state.counts]
+        return state, {a: content.task(phase, server_round, state.progress.of(a), 0) for a in members}
 
     def next_pulls(self, state: Fed1State, agent: str, left: int) -> tuple[Content | None, int]:
         pulls = ucb.phase_length(self.budget) if len(state.active) > 1 else self.budget
@@ -123,7 +112,9 @@ class Fed1UCB(BatchedBandit[Fed1State]):
             counts[agent] = counts.get(agent, np.zeros(state.num_arms, dtype=np.int64)).copy()
             means[agent][state.active], counts[agent][state.active] = mean, count
             owed[agent] = left
-        state = replace(state, means=in_order(means), counts=in_order(counts), owed=in_order(owed))
+        state = replace(
+            state, means=base.in_order(means), counts=base.in_order(counts), owed=base.in_order(owed)
+        )
         return super().tell(state, phase, reports)
 
     def _merged(self, state: Fed1State) -> elimination.Merged:
@@ -147,20 +138,6 @@ class Fed1UCB(BatchedBandit[Fed1State]):
             active = active[ucb.fed1_survivors(merged.mean[known], radius)]
         return replace(state, active=active if len(active) else state.active, phase=state.phase + 1, owed={})
 
-    def _announce_best_arm(
-        self, state: Fed1State, server_round: int, present: Sequence[str]
-    ) -> dict[str, Task]:
-        """Return tasks that tell all agents that took part which arm has the best merged mean."""
-        if not state.counts:
-            return {}
-        merged = self._merged(state)
-        if not merged.num_clients.any():
-            return {}
-        best = int(state.active[np.argmax(np.where(merged.num_clients > 0, merged.mean, -np.inf))])
-        content = Arms(arms_seed=state.arms_seed, best=best)
-        members = [agent for agent in present if agent in state.counts]
-        return {a: content.task(Phase.FINISH, server_round, state.progress.of(a), 0) for a in members}
-
     # -- the agent's half ----------------------------------------------------------------------
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
@@ -182,13 +159,16 @@ class Fed1UCB(BatchedBandit[Fed1State]):
         agent_state = agent_state.write(**{n: np.array([k], dtype=np.int64) for n, k in numbers.items()})
         while (left := task.end - agent_state.next_trial) > 0 and len(wanted):
             active = draws("order", phase).permutation(wanted)
-            taken = first_that_fit(np.maximum(0, content.pulls - done[active]), left)
+            taken = base.first_that_fit(np.maximum(0, content.pulls - done[active]), left)
             rows = active[taken > 0]
             if len(rows) == 0:
                 break
             outcome = evaluate(Trials(agent_state.space.snap(points[rows]), pulls=taken[taken > 0]))
             done[rows] += outcome.spans
-            pulls, agent_state = with_outcome(pulls, rows, outcome), agent_state.passed_to(outcome.next_trial)
+            pulls, agent_state = (
+                base.with_outcome(pulls, rows, outcome),
+                agent_state.passed_to(outcome.next_trial),
+            )
         return agent_state.write(**pulls.arrays("arms."), **{"phase.done": done})
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
@@ -201,7 +181,7 @@ class Fed1UCB(BatchedBandit[Fed1State]):
         pulls = base.read_pulls(agent_state).rows(active)
         return replace(sent, means=pulls.means(), counts=pulls.count, owed=owed)
 
-    @once_per_state
+    @base.once_per_state
     def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return the arm that the server announced, if the agent pulled it; else its arm of best mean."""
         pulls = base.read_pulls(agent_state)

@@ -30,30 +30,14 @@ import numpy as np
 from numpy.random import Generator
 
 from fbo_flower.algorithms.bandits import base
-from fbo_flower.algorithms.bandits.base import (
-    Bandit,
-    BanditState,
-    Evaluations,
-    in_order,
-    once_per_state,
-    with_outcome,
-)
+from fbo_flower.algorithms.bandits.base import Bandit, BanditState, Evaluations
 from fbo_flower.algorithms.messages import Content, Replies, real
-from fbo_flower.algorithms.options import bounded, checked, integer
-from fbo_flower.algorithms.records import (
-    AgentState,
-    Array,
-    Federation,
-    IntArray,
-    Phase,
-    Task,
-    Trials,
-    floats,
-    natural_key,
-)
+from fbo_flower.algorithms.options import bounded, integer
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Task, Trials, floats, natural_key
 from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
+from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.bandits import ucb
 from fbo_flower.numerics.bandits.pulls import Pulls
 from fbo_flower.space.checks import check_integer
@@ -120,20 +104,6 @@ def counted(pulls: Pulls) -> tuple[IntArray, Array]:
 def neural_features(seed: int, dim: int, options: ucb.NeuralOptions) -> ucb.Features:
     """Return arms and initial weights of a seed, the same for all agents."""
     return ucb.neural_features(base.points(seed, dim), options, np.random.default_rng([seed, 4]))
-
-
-def with_sums(agent_state: AgentState, task: Task, features: ucb.Features) -> AgentState:
-    """Return the agent's state with the sums of the other agents that a task brings after an exchange."""
-    number = Others.of(task).exchange
-    if "others_gram" not in task.arrays or "others_response" not in task.arrays:
-        raise WireError(f"others: expected others_gram and others_response with exchange {number}, got none")
-    agent_state = agent_state.write(**task.arrays)
-    return agent_state.write(
-        exchange=np.array([number], dtype=np.int64),
-        last=np.array([agent_state.next_trial - 1], dtype=np.int64),
-        log_det=np.array([_log_det(matrices(agent_state, features)[0])]),
-        send=np.zeros(1, dtype=np.int64),
-    )
 
 
 def matrices(agent_state: AgentState, features: ucb.Features) -> tuple[Array, Array]:
@@ -235,7 +205,7 @@ class FNUCB(Bandit[FNState]):
     learning_rate: float = bounded(ucb.NeuralOptions.learning_rate, 0)
     train_until: int = integer(ucb.NeuralOptions.train_until, 0, 10**9)
     threshold: float = bounded(ucb.NeuralOptions.threshold, 0)
-    arms_seed: int | None = checked(None, base.check_seed)
+    arms_seed: int | None = integer(None, 0, base.MAX_SEED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -253,30 +223,6 @@ class FNUCB(Bandit[FNState]):
     def init(self, federation: Federation, rng: Generator) -> FNState:
         return FNState(federation.agents, base.drawn_seed(self.arms_seed, rng), federation.space.dimension)
 
-    def ask(
-        self, state: FNState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
-    ) -> tuple[FNState, dict[str, Task]]:
-        if phase is not Phase.TRAIN:
-            return state, {}
-        waiting = self.unfinished(state, present)
-        late = [
-            agent
-            for agent in state.attendance.responsive(waiting)
-            if agent not in state.fresh and state.progress.of(agent) > 0
-        ]
-        if state.fresh and late and not state.asked:
-            last = max(state.progress.next_trial.values())
-            tasks = {}
-            for agent in late:  # an agent that was absent also has a pull to report
-                task = self._task(state, agent, server_round)
-                pulls = min(1, last - task.trial)
-                tasks[agent] = replace(task, num_trials=pulls, values={**task.values, "send": True})
-            return replace(state, asked=True, attendance=state.attendance.ask(tasks)), tasks
-        if state.fresh:
-            state = self._exchange(state)
-        tasks = {agent: self._task(state, agent, server_round) for agent in waiting}
-        return replace(state, attendance=state.attendance.ask(tasks)), tasks
-
     def tell(self, state: FNState, phase: Phase, reports: Replies) -> FNState:
         sent, fresh, synced = dict(state.sent), set(state.fresh), dict(state.synced)
         for agent, report in reports.items():
@@ -288,12 +234,40 @@ class FNUCB(Bandit[FNState]):
             if report.num_trials and not state.attendance.is_silent(agent):
                 synced[agent] = state.exchanges
         order = tuple(sorted(fresh, key=natural_key))
-        state = replace(state, sent=in_order(sent), fresh=order, synced=in_order(synced))
+        state = replace(state, sent=base.in_order(sent), fresh=order, synced=base.in_order(synced))
         return super().tell(state, phase, reports)
 
-    def _task(self, state: FNState, agent: str, server_round: int) -> Task:
-        """Return an agent's task of one pull, with the sums of the last exchange if it lacks them."""
-        content = Others(arms_seed=state.arms_seed, exchange=state.exchanges)
+    def close(self, state: FNState, waiting: Sequence[str]) -> FNState:
+        """Ask the others for their sums too, then average what all have sent [Dai2023, Alg. 2].
+
+        These are the agents' inverses `V_m^-1` and network weights.
+        """
+        if not state.fresh:
+            return state
+        if not state.asked and any(self._is_late(state, agent) for agent in waiting):
+            return replace(state, asked=True)
+        options, merged = self.neural_options(), dict(state.merged)
+        size, sent = num_weights(options, state.dim), state.sent.values()
+        if options.alpha(max(state.progress.next_trial.values())) > 0:
+            own = np.array([unpack_symmetric(arrays["gram"], size) for arrays in sent if "gram" in arrays])
+            inverse = np.linalg.inv(own + options.regulariser * np.eye(size)).mean(axis=0)
+            merged["inverse"] = pack_symmetric(inverse)
+            if weights := [arrays["weights"] for arrays in sent if "weights" in arrays]:
+                merged["weights"] = np.mean(weights, axis=0)
+        return replace(state, merged=merged, fresh=(), asked=False, exchanges=state.exchanges + 1)
+
+    def _is_late(self, state: FNState, agent: str) -> bool:
+        """Return whether the open exchange lacks the sums of an agent that has some and answers."""
+        return not (agent in state.fresh or state.attendance.is_silent(agent) or not state.progress.of(agent))
+
+    def next_pulls(self, state: FNState, agent: str, left: int) -> tuple[Content | None, int]:
+        """Return a task of one pull, with the sums of the last exchange if the agent lacks them."""
+        content, pulls = Others(arms_seed=state.arms_seed, exchange=state.exchanges), 1
+        if state.fresh and not self._is_late(state, agent):
+            return None, 0
+        if state.fresh:  # an agent that was absent also has a pull to report
+            pulls = min(1, max(state.progress.next_trial.values()) - state.progress.of(agent))
+            content = replace(content, send=True)
         if state.synced.get(agent, 0) < state.exchanges:
             others = [sent for other, sent in state.sent.items() if other != agent]
             size = num_weights(self.neural_options(), state.dim)
@@ -304,22 +278,7 @@ class FNUCB(Bandit[FNState]):
             inverse, weights = state.merged.get("inverse"), state.merged.get("weights")
             content = replace(content, others_gram=gram, others_response=response)
             content = replace(content, others_inverse=inverse, others_weights=weights)
-        return content.task(Phase.TRAIN, server_round, state.progress.of(agent), 1)
-
-    def _exchange(self, state: FNState) -> FNState:
-        """Average the agents' inverses `V_m^-1` and network weights [Dai2023, Alg. 2]."""
-        options, merged = self.neural_options(), dict(state.merged)
-        size = num_weights(options, state.dim)
-        if options.alpha(max(state.progress.next_trial.values())) > 0:
-            own = np.array(
-                [unpack_symmetric(sent["gram"], size) for sent in state.sent.values() if "gram" in sent]
-            )
-            inverse = np.linalg.inv(own + options.regulariser * np.eye(size)).mean(axis=0)
-            merged["inverse"] = pack_symmetric(inverse)
-            weights = [sent["weights"] for sent in state.sent.values() if "weights" in sent]
-            if weights:
-                merged["weights"] = np.mean(weights, axis=0)
-        return replace(state, merged=merged, fresh=(), asked=False, exchanges=state.exchanges + 1)
+        return content, pulls
 
     # -- the agent's half ----------------------------------------------------------------------
 
@@ -332,14 +291,21 @@ class FNUCB(Bandit[FNState]):
         seed = base.checked_seed(content.arms_seed)
         features = neural_features(seed, space.dimension, self.neural_options())
         agent_state = agent_state.write(seed=np.array([seed], dtype=np.int64))
-        if content.exchange != _number(agent_state, "exchange", 0):
-            agent_state = with_sums(agent_state, task, features)
+        if (number := content.exchange) != _number(agent_state, "exchange", 0):
+            if content.others_gram is None or content.others_response is None:
+                raise WireError(f"others: expected sums of the others with exchange {number}, got none")
+            numbers = {"exchange": number, "last": agent_state.next_trial - 1, "send": 0}
+            agent_state = agent_state.write(
+                **task.arrays, **{name: np.array([k], dtype=np.int64) for name, k in numbers.items()}
+            )
+            log_det = _log_det(matrices(agent_state, features)[0])
+            agent_state = agent_state.write(log_det=np.array([log_det]))
         send = content.send or _number(agent_state, "send", 0) > 0
         empty = _log_det(self.regulariser * np.eye(len(features.start)))
         while agent_state.next_trial < task.end:
             arm = choose(agent_state, features)
             outcome = evaluate(Trials(space.snap(features.arms[[arm]]), pulls=np.ones(1, dtype=np.int64)))
-            pulls = with_outcome(base.read_pulls(agent_state), [arm], outcome)
+            pulls = base.with_outcome(base.read_pulls(agent_state), [arm], outcome)
             agent_state = agent_state.passed_to(outcome.next_trial).write(**pulls.arrays("arms."))
             growth = _log_det(matrices(agent_state, features)[0]) - _number(agent_state, "log_det", empty)
             since = outcome.next_trial - 1 - _number(agent_state, "last", -1)
@@ -360,7 +326,7 @@ class FNUCB(Bandit[FNState]):
         weights = None if (trained := agent_state.arrays.get("trained")) is None else floats(trained)
         return replace(sent, gram=pack_symmetric(gram), response=response, weights=weights)
 
-    @once_per_state
+    @base.once_per_state
     def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return point and mean of the arm with the most successful pulls; None before the first success."""
         pulls = base.read_pulls(agent_state)

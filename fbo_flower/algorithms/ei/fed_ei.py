@@ -21,7 +21,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from fbo_flower.algorithms.aims import MOST_OUTPUTS
-from fbo_flower.algorithms.ei.local import PRIORS, LocalEI, Model, fit_of, kept_with
+from fbo_flower.algorithms.ei.local import PRIORS, LocalEI, Model, fit_of, kept_with, measured
 from fbo_flower.algorithms.ei.pool import (
     MOST_ROWS,
     Part,
@@ -37,8 +37,6 @@ from fbo_flower.algorithms.options import TrialsPerRound, check_secure_sums, che
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import (
     AgentState,
-    AnyArray,
-    Array,
     Federation,
     Phase,
     Report,
@@ -52,6 +50,7 @@ from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
+from fbo_flower.numerics.arrays import AnyArray, Array
 from fbo_flower.numerics.optim.maximise import keeps_distance
 from fbo_flower.numerics.surrogates import trend
 from fbo_flower.numerics.surrogates.fitting import Known
@@ -350,18 +349,11 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         centres = self._centres(Pool.of(task), agent_state, model.improvement)
         return replace(model, centres=np.concatenate([model.centres, centres]))
 
-    def observations_for(self, task: Task, agent_state: AgentState) -> tuple[Array, Array]:
-        """Return features and values; over the trend of others' rows in common units."""
-        if self._others(task, agent_state) is None:
-            return self.observations(agent_state)
-        x, values, units = self._in_units(Pool.of(task), agent_state)
-        return x, units.clipped(values)
-
     def outputs_for(self, task: Task, agent_state: AgentState) -> tuple[Array, Array, Array, Array]:
         """Return features, outputs, limits and reference; what rows hold is in common units."""
         x, *own_units = self.outputs(agent_state)
         ys, least, start = (array.copy() for array in own_units)
-        aims, values = agent_state.aims, agent_state.history.observed_outputs()[1]
+        aims, values = agent_state.aims, measured(agent_state.history)[1]
         used = self._shared(agent_state) if self._others(task, agent_state) is not None else []
         for place, output in enumerate(used):
             _, y, units = self._in_units(Pool.of(task), agent_state, place)
@@ -461,11 +453,8 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         self, pool: Pool, agent_state: AgentState, place: int = 0
     ) -> tuple[Array, Array, trend.Units]:
         """Return features `(n, F)`, one of the values of a row `(n,)`, and its common units."""
-        history = agent_state.history
-        points, values = history.observed()
-        if history.outputs is not None:
-            values = history.observed_outputs()[1][:, self._shared(agent_state)[place]]
-        x = agent_state.space.features(points)
+        points, outputs = measured(agent_state.history)
+        values, x = outputs[:, self._shared(agent_state)[place]], agent_state.space.features(points)
         y = winsorise(values) if self.y_transform == "winsorise" else values
         scales = None
         if pool.lengthscales is not None:

@@ -91,13 +91,15 @@ class Model:
     Parameters
     ----------
     improvement : what its next point maximises
-    values : `(n,)`, its values in the model's units; with outputs `(O, n)`
+    processes : one for each output; a plain value is the only output
+    values : `(O, n)`, its outputs in the model's units
     means : `(n,)`, posterior means at its points; the largest is at the best of them
     fitted : hyperparameters `theta (F + 2,)`; with outputs `(O, F + 2)`
     centres : `(k, D)`, further points that are worth a look
     """
 
     improvement: GuidedImprovement | FeasibleImprovement
+    processes: tuple[GuidedImprovement, ...]
     values: Array
     means: Array
     fitted: Array
@@ -106,10 +108,15 @@ class Model:
     @property
     def knows_others(self) -> bool:
         """Whether the rows of others say something about the agent's values."""
-        one = self.improvement
-        processes = one.processes if isinstance(one, FeasibleImprovement) else (one,)
-        shared = [p.shared for p in processes if isinstance(p, GuidedImprovement) and p.shared is not None]
-        return any(each.share > 0.0 for each in shared)
+        return any(p.shared is not None and p.shared.share > 0.0 for p in self.processes)
+
+
+def measured(history: Trials) -> tuple[Array, Array]:
+    """Return points `(n, D)` and outputs `(n, O)` for surrogates; a plain value is the only output."""
+    if history.outputs is not None:
+        return history.observed_outputs()
+    points, values = history.observed()
+    return points, values[:, None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,18 +184,8 @@ class LocalEI(Algorithm[State]):
 
     def observations(self, agent_state: AgentState) -> tuple[Array, Array]:
         """Return features `(n, F)` and transformed values `(n,)` of the agent's history."""
-        history = agent_state.history
-        kept = kept_with(history.values)
-        expected = None if history.predicted is None else history.predicted.tobytes()
-        key = "observations", agent_state.space.digest, self.y_transform, history.points.tobytes(), expected
-        if key not in kept:
-            points, values = history.observed()
-            x, y = agent_state.space.features(points), transform(values, self.y_transform)
-            x.setflags(write=False)
-            y.setflags(write=False)
-            kept[key] = x, y
-        found: tuple[Array, Array] = kept[key]
-        return found
+        x, ys, _, _ = self.outputs(agent_state)
+        return x, ys[0]
 
     def outputs(self, agent_state: AgentState) -> tuple[Array, Array, Array, Array]:
         """Return features `(n, F)`, and outputs in the models' units.
@@ -199,11 +196,13 @@ class LocalEI(Algorithm[State]):
         reference `(K,)`, NaN where there is none.
         """
         history, aims = agent_state.history, agent_state.aims
-        kept, key = kept_with(history.values), ("outputs", agent_state.space.digest, self.y_transform, aims)
+        kept, expected = kept_with(history.values), history.predicted
+        seen = history.points.tobytes(), None if expected is None else expected.tobytes()
+        key = agent_state.space.digest, self.y_transform, aims, history.outputs is None, *seen
         if key not in kept:
-            points, outputs = history.observed_outputs()
-            columns = []
-            for values, bound in zip(outputs.T, aims.least.tolist(), strict=True):
+            points, outputs = measured(history)
+            columns, bounds = [], [-math.inf] if history.outputs is None else aims.least.tolist()
+            for values, bound in zip(outputs.T, bounds, strict=True):
                 if math.isfinite(bound):
                     columns.append(in_units(values, bound))
                 else:
@@ -212,24 +211,21 @@ class LocalEI(Algorithm[State]):
             pairs = zip(aims.start.tolist(), outputs.T, ys, strict=False)
             start = [_in_units_of(number, values, y) for number, values, y in pairs]
             kept[key] = agent_state.space.features(points), np.array(ys), np.array(least), np.array(start)
+            for array in kept[key]:
+                array.setflags(write=False)
         found: tuple[Array, Array, Array, Array] = kept[key]
         return found
 
     def model(self, task: Task, agent_state: AgentState) -> Model:
         """Return the agent's model, fitted to its observations."""
-        if agent_state.history.outputs is not None:
-            return self.model_of_outputs(task, agent_state)
-        x, y = self.observations_for(task, agent_state)
-        process, means, fitted = self.process(task, agent_state, 0, x, y)
-        improvement = replace(process, best=float(means.max()) if len(means) else 0.0)
-        return Model(improvement, y, means, fitted, np.empty((0, agent_state.space.dimension)))
-
-    def model_of_outputs(self, task: Task, agent_state: AgentState) -> Model:
-        """Return the agent's model of several outputs."""
+        history = agent_state.history
         x, ys, least, start = self.outputs_for(task, agent_state)
         found = [self.process(task, agent_state, output, x, y) for output, y in enumerate(ys)]
         processes, at_own, fits = zip(*found, strict=True)
         means, objectives = np.array(at_own), range(len(agent_state.aims.objectives))
+        if history.outputs is None:
+            value = replace(processes[0], best=float(means.max()) if means.size else 0.0)
+            return Model(value, processes, ys, means[0], fits[0], history.points[:0])
         improvement = FeasibleImprovement(processes, Goal.of(means, objectives, least, start))
         holds = feasible(means, least)
         if holds.any():
@@ -237,11 +233,7 @@ class LocalEI(Algorithm[State]):
             front = np.flatnonzero(holds)[non_dominated(means[list(objectives)].T[holds])]
         else:  # the nearest to holding them
             ranks, front = -np.maximum(least[:, None] - means, 0.0).sum(axis=0), np.empty(0, dtype=np.int64)
-        return Model(improvement, ys, ranks, np.array(fits), agent_state.history.points[front])
-
-    def observations_for(self, task: Task, agent_state: AgentState) -> tuple[Array, Array]:
-        """Return `observations` in the units of the model for a task."""
-        return self.observations(agent_state)
+        return Model(improvement, processes, ys, ranks, np.array(fits), history.points[front])
 
     def outputs_for(self, task: Task, agent_state: AgentState) -> tuple[Array, Array, Array, Array]:
         """Return `outputs` in the units of the model for a task."""
@@ -250,7 +242,7 @@ class LocalEI(Algorithm[State]):
     def process(
         self, task: Task, agent_state: AgentState, output: int, x: Array, y: Array
     ) -> tuple[GuidedImprovement, Array, Array]:
-        """Return the process of an output or of the value; its means `(n,)` at own points; its `theta`."""
+        """Return the process of an output, its means `(n,)` at own points, and the fitted `theta`."""
         fitted = compute(fit_of(agent_state, x, y, output=output))
         process = compute(Condition(x, y, fitted))
         return GuidedImprovement(process, 0.0), process.means, fitted.to_array()
@@ -265,8 +257,7 @@ class LocalEI(Algorithm[State]):
     def climb(self, model: Model, agent_state: AgentState, rng: np.random.Generator) -> Trials:
         """Return the point of the largest improvement found, or `farthest` while all values are equal."""
         space, history = agent_state.space, agent_state.history
-        values = history.observed()[1] if history.outputs is None else history.observed_outputs()[1]
-        if not model.knows_others and all_equal(values):
+        if not model.knows_others and all_equal(measured(history)[1]):
             return Trials(farthest(space, history.points, rng))
         best = int(np.argmax(model.means)) if len(model.means) else 0
         own = history.observed()[0][best : best + 1]
@@ -281,14 +272,9 @@ class LocalEI(Algorithm[State]):
         if not agent_state.history.num_succeeded:
             return super().expected_values(task, agent_state, points)
         model, features = self.model(task, agent_state), agent_state.space.features(points)
-        if isinstance(model.improvement, FeasibleImprovement):
-            outputs, columns = agent_state.history.observed_outputs()[1], []
-            for process, y, values in zip(model.improvement.processes, model.values, outputs.T, strict=True):
-                assert isinstance(process, GuidedImprovement)
-                columns.append(as_measured(process.mean(features), y, values))
-            return np.column_stack(columns)
-        means = model.improvement.mean(features)
-        return as_measured(means, model.values, agent_state.history.observed()[1])
+        outputs = zip(model.processes, model.values, measured(agent_state.history)[1].T, strict=True)
+        expected = [as_measured(process.mean(features), y, values) for process, y, values in outputs]
+        return expected[0] if agent_state.history.outputs is None else np.column_stack(expected)
 
     def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
         """Return the evaluated point with the best posterior mean of the agent's model, if it finds noise.
@@ -301,23 +287,16 @@ class LocalEI(Algorithm[State]):
         usable = np.isfinite(agent_state.usable_values(own=own))
         if stored is None or math.exp(floats(stored)[..., -1].max()) < EVIDENT_NOISE or not usable.any():
             return found
-        if history.outputs is None:
-            (x, only), values = self.observations(agent_state), history.observed()[1]
-            ys, least = only[None], None
-        else:
-            x, ys, least, _ = self.outputs(agent_state)
-            values = history.observed_outputs()[1][:, 0]
-        fits = []
-        for output, y in enumerate(ys):
-            fits.append(compute(fit_of(agent_state, x, y, output=output)))
+        x, ys, least, _ = self.outputs(agent_state)
+        fits = [compute(fit_of(agent_state, x, y, output=output)) for output, y in enumerate(ys)]
         if max(f.noise_variance for f in fits) < EVIDENT_NOISE or len(agent_state.aims.objectives) > 1:
             return found
         means = np.array([gp.posterior(x, y, f).mean(x) for y, f in zip(ys, fits, strict=True)])
-        holds = usable if least is None else feasible(means, least) & usable
+        holds = feasible(means, least) & usable
         if not holds.any():
             return found
         row = int(np.argmax(np.where(holds, means[0], -np.inf)))
-        mean = as_measured(means[0, row : row + 1], ys[0], values)
+        mean = as_measured(means[0, row : row + 1], ys[0], measured(history)[1][:, 0])
         return Best(history.points[row], float(history.values[row]), float(mean[0]))
 
 
@@ -327,7 +306,7 @@ def _in_units_of(number: float, values: Array, y: Array) -> float:
     These are never raised to a fence, so for "winsorise" and "standardise" the line is exact. NaN if they are
     equal.
     """
-    if not len(values):
+    if not len(values) or math.isnan(number):
         return math.nan
     order = np.argsort(values, kind="stable")
     middle, top = order[len(order) // 2], order[-1]

@@ -28,29 +28,19 @@ exploration, NeurIPS 2021.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
-from fbo_flower.algorithms.fts.releases import (
-    Collection,
-    DPFTSState,
-    Release,
-    ReleaseMessage,
-    largest_norm,
-    regions_of,
-)
-from fbo_flower.algorithms.messages import STEPS, Content, Replies, has_step
+from fbo_flower.algorithms.messages import STEPS, Content, Replies, has_step, real, step_numbers, summable
 from fbo_flower.algorithms.options import bounded, check_secure_sums, checked, choice, integer
-from fbo_flower.algorithms.progress import once_per_trial, uniform_point
+from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
-    AnyArray,
-    Array,
     Federation,
     Phase,
     Scalar,
@@ -62,16 +52,15 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.senders import (
-    check_features,
-    check_lengthscale,
+    FeatureTask,
+    SharedFeatures,
     check_schedule,
     drawn_features,
     own_probability,
 )
-from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.portfolio import Boxes, BoxwiseLinearFunction
-from fbo_flower.numerics.arrays import IntArray
+from fbo_flower.numerics.arrays import AnyArray, Array, IntArray
 from fbo_flower.numerics.discrete_noise import Uniform, add_noise, grid_step, to_steps
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.privacy import clip_norm, sampled_epsilon
@@ -80,9 +69,116 @@ from fbo_flower.numerics.surrogates import rff
 from fbo_flower.space.space import SearchSpace
 
 
+def regions_of(algorithm: Any, space: SearchSpace) -> int:
+    """Return `P`, the number of regions; without a continuous axis there is one."""
+    return int(algorithm.num_regions) if len(space.whole.continuous) else 1
+
+
+def largest_norm(algorithm: Any, space: SearchSpace) -> float:
+    """Return `C`, the largest norm of a message."""
+    return float(algorithm.clip / np.sqrt(regions_of(algorithm, space)))
+
+
+def largest_sent(algorithm: Any, space: SearchSpace) -> float:
+    """Return the largest absolute value of an entry of a message, local noise included."""
+    noise = 100.0 * algorithm.noise_multiplier if algorithm.noise == "local" else 0.0
+    return largest_norm(algorithm, space) * (1.0 + noise)
+
+
+# It travels in secure sums only. Messages have noise, which protects them whoever is in a sum.
+_SUMS = summable(
+    regions_of, "num_features", bound=largest_sent, only_if=lambda algorithm: False,
+    repeats=False, with_trials=True,
+)  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
-class DPFTS(LocalSurrogate[DPFTSState]):
-    """Differentially private federated Thompson sampling; `LocalSurrogate` describes the other options.
+class Release(FeatureTask):
+    """A task: the shared features, the last release for some of its steps, and what the server asks for."""
+
+    weights: Annotated[Array | None, real(regions_of, "num_features")] = None  # omega^i, Eq. (R)
+    steps: Annotated[IntArray | None, step_numbers()] = None  # those that follow the release
+    shares: Annotated[Array | None, real(regions_of, low=0.0, high=1.0)] = None  # phi_n, for a secure sum
+    region: int = -1  # of the initial design
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseMessage(Content):
+    """A report: the agent's clipped message; in a secure sum it travels times its shares."""
+
+    weights: Annotated[Array | None, real("num_features", in_clear=True, with_trials=True)] = None
+    sums: Annotated[Array | None, _SUMS] = None
+
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        return {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
+
+    @classmethod
+    def is_asked_by(cls, task: Task) -> bool:
+        return bool(task.values.get("message"))
+
+    asks_for_sum = is_asked_by
+
+
+@dataclass(frozen=True)
+class Collection:
+    """The sampled agents of the next release, and their messages so far."""
+
+    # sampled agent that is present -> `phi_n (P,)`, its weight in the sum of every region
+    shares: Mapping[str, Array] = field(default_factory=dict)
+    largest: float = 0.0  # `max_n ||phi_n||` over all registered agents, sampled or not, present or not
+    messages: Mapping[str, Array] = field(default_factory=dict)  # agent -> its clipped message `(M,)`
+    total: Array | None = None  # `(P, M)`, the sum of weights times messages, if it came as a secure sum
+
+
+@dataclass(frozen=True)
+class DPFTSState:
+    """The server's state."""
+
+    space: SearchSpace
+    features: rff.RandomFeatures  # the shared random features
+    progress: Progress = field(default_factory=Progress)  # every agent's next trial
+    # registered agent -> the region of its initial design; also of agents that are not present
+    regions: Mapping[str, int] = field(default_factory=dict)
+    collection: Collection | None = None  # messages for the next release; None: no release is being prepared
+    weights: Array | None = None  # `(P, M)`, the last release; None before the first
+    num_releases: int = 0  # releases made so far
+    # agent -> how often it was asked for a message
+    num_messages: Mapping[str, int] = field(default_factory=dict)
+    spent: bool = False  # whether the privacy budget did not allow a release that was due
+    # agent -> trial and advice of its last task, so that a lost task is sent again unchanged
+    sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
+    # results of the secret draws for the next `ask`; None: they have not been made
+    drawn: Mapping[str, AnyArray] | None = None
+
+    def with_agents(self, present: Sequence[str], num_regions: int) -> DPFTSState:
+        """Register new agents: assign each the next region in turn, for its initial design.
+
+        Registration is public. A new agent changes the shares of all agents from the next release on.
+        """
+        regions = dict(self.regions)
+        for agent in present:
+            regions.setdefault(agent, len(regions) % num_regions)
+        return replace(self, regions=regions)
+
+    def shares(self, num_regions: int, region_weight: float, region_releases: int) -> dict[str, Array]:
+        """Return `phi_n (P,)` of every registered agent: a softmax that gets flatter with every release."""
+        advantage = max(0.0, 1.0 - self.num_releases / region_releases)
+        explored = np.array(list(self.regions.values()))[:, None] == np.arange(num_regions)
+        raw = np.exp(region_weight * advantage * (explored - 1.0))  # (N, P)
+        return dict(zip(self.regions, raw / raw.sum(axis=0), strict=True))
+
+    def released(self) -> DPFTSState:
+        """Release the sums that were drawn for the collected messages, and discard the messages."""
+        state, drawn = replace(self, collection=None), self.drawn or {}
+        if "sums" not in drawn:
+            return state  # nothing was collected, or the secure sum failed
+        return replace(state, weights=floats(drawn["sums"]), num_releases=state.num_releases + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPFTS(SharedFeatures[DPFTSState]):
+    """Differentially private federated Thompson sampling; `SharedFeatures` describes the other options.
 
     Parameters
     ----------
@@ -110,8 +206,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
     schedule : `p_t`, the probability that iteration `t` uses the agent's own surrogate: "1-1/t^2",
         "1-1/sqrt(t)", "1-1/t", a number, or "first-K": the first K iterations use releases, later ones not
     num_features : `M`; the norm of the noise grows with its square root
-    lengthscale : lengthscale of the shared features: one number, one per parameter of the search space, or
-        "dimension": .35 times the square root of their number, a category counted as three
     message_noise_variance : `sigma^2` of the weight posterior, for standardised values. The default is large
         because smooth messages of small norm lose least by clipping and noise
     secure_sums : smallest number of sampled agents in a secure sum: the server sees the sum of their messages
@@ -123,7 +217,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
     task_content: ClassVar[type[Content]] = Release
     report_content: ClassVar[type[Content]] = ReleaseMessage
     barrier: ClassVar[str] = "its accountant needs one random sample of all agents per release"
-    needs_all_parameters: ClassVar[str] = ""
 
     noise: str = choice("central", ("central", "local"))
     noise_multiplier: float = bounded(1.0, 0, 1e6)
@@ -138,13 +231,9 @@ class DPFTS(LocalSurrogate[DPFTSState]):
     region_releases: int = integer(10, 1)
     message: str = choice("mean", ("draw", "mean"))
     schedule: str | float = checked("1-1/sqrt(t)", check_schedule)
-    num_features: int = integer(30, 1, 4096)
-    lengthscale: float | str | tuple[float, ...] = checked(0.5, check_lengthscale)
-    message_noise_variance: float = bounded(1.0, 1e-8, 1e3)
+    num_features: int = 30
+    message_noise_variance: float = 1.0
     secure_sums: int = checked(0, check_secure_sums)
-
-    def check(self, space: SearchSpace) -> None:
-        check_features(self.lengthscale, space)
 
     def check_cost(self) -> None:
         """Raise ConfigError if no release is within the budget, or its cost cannot be counted.
@@ -187,12 +276,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         return DPFTSState(space, features).with_agents(federation.agents, regions_of(self, space))
 
     def secret_draws(
-        self,
-        state: DPFTSState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        uniform: Uniform,
+        self, state: DPFTSState, phase: Phase, server_round: int, present: Sequence[str], uniform: Uniform
     ) -> dict[str, AnyArray]:
         """Return the sums of the next release with noise, and which registered agents are sampled.
 
@@ -225,8 +309,8 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         seed = int(rng.integers(2**63))
         state = state.released().with_agents(present, regions_of(self, state.space))
         state = replace(self._collect(state, server_round, present), drawn=None)
-        tasks: dict[str, Task] = {}
-        sent = dict(state.sent)
+        shares = {} if state.collection is None else state.collection.shares
+        tasks, sent = dict[str, Task](), dict(state.sent)
         for agent in present:
             trial = state.progress.of(agent)
             num_trials = self.trials_from(trial)
@@ -234,14 +318,12 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             own = generator(seed, "advice", agent)
             advice = once_per_trial(sent, agent, trial, partial(self._advice, state, trial, own))
             arrays: dict[str, AnyArray] = dict(advice)
-            values: dict[str, Scalar] = {}
-            if state.collection is not None and agent in state.collection.shares:
-                values["message"] = True
+            values: dict[str, Scalar] = {"message": True} if agent in shares else {}
             if trial == 0:
                 values["region"] = state.regions[agent]
-            if self.secure_sums and "message" in values and state.collection is not None:
-                arrays["shares"] = state.collection.shares[agent]
-            if "message" in values or "weights" in arrays:
+            if self.secure_sums and agent in shares:
+                arrays["shares"] = shares[agent]
+            if agent in shares or "weights" in arrays:
                 arrays |= state.features.arrays
             tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
         return replace(state, sent=sent), tasks
@@ -356,10 +438,8 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         own = [rng.random() <= own_probability(self.schedule, iteration + step) for step in range(number)]
         if all(own):
             return {}
-        return {
-            "weights": state.weights,
-            **({STEPS: np.flatnonzero(np.logical_not(own))} if number > 1 else {}),
-        }
+        steps = {STEPS: np.flatnonzero(np.logical_not(own))} if number > 1 else {}
+        return {"weights": state.weights, **steps}
 
     # -- the agent's half ----------------------------------------------------------------------
 
@@ -373,9 +453,8 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             return Trials(points)
         if "weights" not in task.arrays or not has_step(task, trial, self.trials_per_round):
             return self.thompson_point(agent_state, rng())
-        features = rff.shared_features(task.arrays)
-        assert features is not None
-        sums = BoxwiseLinearFunction(features, floats(task.arrays["weights"]), boxes, axes)
+        features, weights = Release.of(task).features(), floats(task.arrays["weights"])
+        sums = BoxwiseLinearFunction(features, weights, boxes, axes)
         return self.maximise(sums, agent_state, rng())
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
@@ -385,9 +464,8 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         weights = np.zeros(self.num_features)
         if agent_state.history.num_succeeded:
             x, y = self.observations(agent_state)
-            features = rff.shared_features(task.arrays)
-            assert features is not None
-            weights = clip_norm(self._message(features, x, y, rng()), bound)  # clip_C(omega_n)
+            omega = self._message(Release.of(task).features(), x, y, rng())
+            weights = clip_norm(omega, bound)  # clip_C(omega_n)
         elif self.noise == "central":
             return ReleaseMessage()  # with local noise zeros are sent: the message must not reveal this
         step = self._step(agent_state.space)
@@ -399,9 +477,8 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             return content
         weights, step = content.weights, self._step(agent_state.space)
         if self.noise == "local":
-            stddev = (
-                2 * largest_norm(self, agent_state.space) * self.noise_multiplier
-            )  # two messages differ by 2 C
+            largest = 2 * largest_norm(self, agent_state.space)  # two messages differ by 2 C
+            stddev = largest * self.noise_multiplier
             weights = add_noise(to_steps(weights, step), stddev, step, uniform)
         if not self.secure_sums:
             return ReleaseMessage(weights=weights)

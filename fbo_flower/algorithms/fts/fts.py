@@ -21,24 +21,14 @@ import numpy as np
 from fbo_flower.algorithms import senders
 from fbo_flower.algorithms.fts import mixture
 from fbo_flower.algorithms.messages import Content, Replies, real, rows_of, step_numbers, summable
-from fbo_flower.algorithms.options import bounded, check_choice, check_secure_sums, checked, choice, integer
+from fbo_flower.algorithms.options import bounded, check_secure_sums, checked, choice, integer
 from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
-from fbo_flower.algorithms.records import (
-    AgentState,
-    AnyArray,
-    Array,
-    Federation,
-    IntArray,
-    Phase,
-    Task,
-    Trials,
-    floats,
-    natural_key,
-)
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Task, Trials, floats, natural_key
 from fbo_flower.algorithms.requests import DrawWeights, Rng, compute
 from fbo_flower.algorithms.senders import check_schedule, own_probability
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation import portfolio
+from fbo_flower.numerics.arrays import AnyArray, Array, IntArray
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction, Sum
 from fbo_flower.numerics.optim.maximise import keeps_distance
 from fbo_flower.numerics.optim.sobol import cube_points, sobol
@@ -49,30 +39,22 @@ from fbo_flower.space.space import SearchSpace
 LENGTHSCALE_GRID = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 NUM_CUBE_POINTS = 2048  # points of the search space at which the server compares messages
 MAX_POOL = 256  # largest number of messages in one portfolio
+_check_lengthscale = partial(senders.check_lengthscale, names=("federated", senders.BY_DIMENSION))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Advice(Content):
+class Advice(senders.FeatureTask):
     """A task: the shared features, advice for its steps, and what the server asks for."""
 
-    frequencies: Annotated[Array | None, real("num_features", "D")] = None
-    phases: Annotated[Array | None, real("num_features", low=0.0, high=2 * np.pi)] = None
     weights: Annotated[Array | None, real("num_features", per_step=True)] = None  # omega_n
     point: Annotated[Array | None, real("D", low=0.0, high=1.0, per_step=True)] = None
     steps: Annotated[IntArray | None, step_numbers()] = None  # those that follow advice
     messages: Annotated[Array | None, real(None, "num_features", most="mixture_messages")] = None
     lengthscales: Annotated[Array | None, real(len(LENGTHSCALE_GRID), low=1e-6, high=1e6)] = None
-    message: bool = False
 
     @classmethod
     def report_kind(cls, task: Task) -> str | None:
         return "lengthscales" if "lengthscales" in task.arrays else "weights"
-
-    def features(self) -> rff.RandomFeatures:
-        """Return the shared features."""
-        found = rff.shared_features(self.arrays)
-        assert found is not None
-        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,11 +120,9 @@ class FTS(senders.MessageOptions[State]):
     preferences : `P_N`, how another agent is drawn for "single": "uniform", or "learned" from how well the
         rankings of two agents' messages agree
     learning_rate : with `preferences = "learned"`, agents have weight `exp(rate * observations * agreement)`
-    num_features : `M`, the number of random Fourier features and of numbers in a message
     lengthscale : lengthscale of the shared features: one number, one per parameter of the search space;
         "dimension": .35 times the square root of their number, a category counted as three; "federated":
         agents report log marginal likelihoods of a small grid, the largest sum is chosen
-    message_noise_variance : `sigma^2` of the weight posterior (Eqs. 2-3), for standardised values
     mixture_messages : largest number of messages sent to a target with `advice = "mixture"`
     secure_sums : with `lengthscale = "federated"`, the smallest number of agents in a secure sum of log
         likelihoods: the server sees the sum but no agent's own values. 0: it sees each agent's values
@@ -153,17 +133,13 @@ class FTS(senders.MessageOptions[State]):
     schedule: str | float = checked("1-1/sqrt(t)", check_schedule)
     preferences: str = choice("uniform", ("uniform", "learned"))
     learning_rate: float = bounded(0.5, 0, 100)
-    num_features: int = integer(100, 1, 4096)
-    lengthscale: float | str | tuple[float, ...] = 0.5
-    message_noise_variance: float = bounded(1e-2, 1e-8, 1e3)
+    lengthscale: float | str | tuple[float, ...] = checked(0.5, _check_lengthscale)
     mixture_messages: int = integer(32, 1, 1024)
     secure_sums: int = checked(0, check_secure_sums)
 
     name: ClassVar[str] = "fts"
     task_content: ClassVar[type[Content]] = Advice
     report_content: ClassVar[type[Content]] = Message
-    barrier: ClassVar[str] = ""
-    needs_all_parameters: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -172,13 +148,6 @@ class FTS(senders.MessageOptions[State]):
                 f"secure_sums: expected 0 unless lengthscale='federated', the only quantity that {self.name} "
                 f"sums, got {self.secure_sums!r}"
             )
-        if isinstance(self.lengthscale, str):
-            check_choice("lengthscale", self.lengthscale, ("federated", senders.BY_DIMENSION))
-        else:
-            object.__setattr__(self, "lengthscale", senders.check_lengthscale(self.lengthscale))
-
-    def check(self, space: SearchSpace) -> None:
-        senders.check_features(self.lengthscale, space)
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -237,9 +206,7 @@ class FTS(senders.MessageOptions[State]):
             if sent.weights is not None or (state.features is not None and report.num_trials == 0):
                 answered.add(agent)
         total = replies.sum("log_likelihoods")
-        if (
-            replies.failed and self.targets != "all"
-        ):  # some agents make no trials: asking again would not help
+        if replies.failed and self.targets != "all":  # agents without trials: asking again would not help
             total = np.eye(len(LENGTHSCALE_GRID))[len(LENGTHSCALE_GRID) // 2]
         if total is not None and state.log_likelihoods is not None:
             total = state.log_likelihoods + total
@@ -338,8 +305,11 @@ class Adviser:
         if options.advice == "portfolio" and len(names) > MAX_POOL:
             chosen = np.sort(rng.choice(len(names), MAX_POOL, replace=False))
             names = [names[i] for i in chosen]
-        self.pool = senders.SenderPool(names, state.attendance.have_left())
-        self.senders, self.rows = self.pool.senders, self.pool.rows
+        self.senders, self.rows = names, {sender: row for row, sender in enumerate(names)}
+        left = state.attendance.have_left()
+        staying = [row for row, sender in enumerate(names) if sender not in left]
+        self.staying = np.array(staying, dtype=np.int64)  # rows of those that have not left, ascending
+        self.places = {names[row]: place for place, row in enumerate(staying)}  # their places in `staying`
         omegas = [state.messages[sender] for sender in self.senders]
         self.weights = np.array(omegas).reshape(len(self.senders), options.num_features)
         compares = options.advice == "portfolio" or options.preferences == "learned"
@@ -377,15 +347,33 @@ class Adviser:
             return {"point": rng.random(self.state.space.dimension)}
         if self.options.advice == "portfolio":
             return self._portfolio_point(agent)
-        learned = self.options.preferences == "learned" and agent in self.rows
-        weigh = partial(self.preferences, agent, iteration=iteration) if learned else None
-        row = self.pool.draw({agent, *self.used.get(agent, ())}, rng, weigh)  # n ~ P_N, Alg. 1, line 6
+        row = self.draw_sender(agent, iteration, rng)  # n ~ P_N, Alg. 1, line 6
         if row is None:
             return {}
         if self.options.communication == "once":
             self.used[agent] = (*self.used.get(agent, ()), self.senders[row])
         # not a row of `self.weights`: a view would keep the whole matrix in memory
         return {"weights": self.state.messages[self.senders[row]]}  # omega_n, Alg. 1, line 6
+
+    def draw_sender(self, agent: str, iteration: int, rng: np.random.Generator) -> int | None:
+        """Return the row of one of the others; None if there is nobody. Those that left count only alone."""
+        unusable = {agent, *self.used.get(agent, ())}
+        pool, excluded = self.staying, sorted(self.places[a] for a in unusable if a in self.places)
+        if len(excluded) == len(pool):
+            pool = np.arange(len(self.senders))
+            excluded = sorted(self.rows[a] for a in unusable if a in self.rows)
+        number = len(pool) - len(excluded)
+        if number == 0:
+            return None
+        if self.options.preferences == "uniform" or agent not in self.rows:
+            place = min(int(rng.random() * number), number - 1)
+            for skipped in excluded:  # the place-th of the pool without those that are excluded
+                place += place >= skipped
+            return int(pool[place])
+        rows = np.delete(pool, excluded)
+        cumulative = np.cumsum(self.preferences(agent, rows, iteration))
+        place = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+        return int(rows[min(place, number - 1)])
 
     def preferences(self, agent: str, rows: IntArray, iteration: int) -> Array:
         """Return the learned `P_N` over the senders in `rows`, not normalised."""

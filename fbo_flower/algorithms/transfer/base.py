@@ -25,25 +25,14 @@ from numpy.random import Generator
 
 from fbo_flower.algorithms.ei.local import kept_with
 from fbo_flower.algorithms.messages import Content, Replies, real, whole
-from fbo_flower.algorithms.options import bounded, checked, integer
+from fbo_flower.algorithms.options import integer
 from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
-from fbo_flower.algorithms.records import (
-    AgentState,
-    AnyArray,
-    Array,
-    Federation,
-    IntArray,
-    Phase,
-    Scalar,
-    Task,
-    Trials,
-    floats,
-    natural_key,
-)
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Task, Trials, floats, natural_key
 from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
-from fbo_flower.algorithms.senders import MessageOptions, check_features, check_lengthscale, drawn_features
+from fbo_flower.algorithms.senders import FeatureTask, MessageOptions, drawn_features
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric
+from fbo_flower.numerics.arrays import AnyArray, Array, IntArray
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp, rff
@@ -197,16 +186,13 @@ def most_rows(algorithm: Transfer, space: SearchSpace) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Posteriors(Content):
+class Posteriors(FeatureTask):
     """A task: the shared features, posteriors that are new to the agent, and which ones it is to use."""
 
-    frequencies: Annotated[Array | None, real("num_features", "D")] = None
-    phases: Annotated[Array | None, real("num_features", low=0.0, high=2 * np.pi)] = None
     members: Annotated[IntArray | None, whole(None, high=2**63 - 1, most="max_members")] = None
     means: Annotated[Array | None, real(None, "num_features", most=most_rows)] = None
     inverses: Annotated[Array | None, real(None, triangle, most=most_rows)] = None
     incumbents: Annotated[Array | None, real(None, most=most_rows, only_if="sends_incumbent")] = None
-    message: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,26 +213,16 @@ class Transfer(MessageOptions[TransferState]):
     ----------
     refresh_every : rounds between two posteriors of an agent
     num_features : `M`, number of random Fourier features; a posterior has `M (M + 3) / 2` numbers
-    lengthscale : lengthscale of the shared features: one number, one per parameter of the search space, or
-        "dimension": .35 times the square root of their number, a category counted as three
-    message_noise_variance : `sigma^2` of the weight posterior, for standardised values
     max_members : largest number of other agents' posteriors that a target uses; if there are more, a random
         sample, fixed for each group of targets
     """
 
     task_content: ClassVar[type[Content]] = Posteriors
     report_content: ClassVar[type[Content]] = PosteriorReport
-    barrier: ClassVar[str] = ""
-    needs_all_parameters: ClassVar[str] = ""
 
     refresh_every: int = 5
     num_features: int = integer(100, 1, 1024)
-    lengthscale: float | str | tuple[float, ...] = checked(0.5, check_lengthscale)
-    message_noise_variance: float = bounded(1e-2, 1e-8, 1e3)
     max_members: int = integer(64, 1, 1024)
-
-    def check(self, space: SearchSpace) -> None:
-        check_features(self.lengthscale, space)
 
     @property
     def sends_incumbent(self) -> bool:
@@ -276,45 +252,38 @@ class Transfer(MessageOptions[TransferState]):
             trial = state.progress.of(agent)
             tunes = self.is_target(agent)
             num_trials = self.trials_from(trial) if tunes else 0
-            arrays: dict[str, AnyArray] = {}
-            values: dict[str, Scalar] = {}
+            message = self.is_due(agent, state.replied, server_round)
+            arrays = {} if agent in state.has_features else state.features.arrays
             if tunes and trial > 0:
-                content = once_per_trial(sent, agent, trial, partial(outgoing.arrays, agent, state.stored))
-                arrays.update(content)
-            if self.is_due(agent, state.replied, server_round):
-                values["message"] = True
-            if agent not in state.has_features:
-                arrays |= state.features.arrays
-            if num_trials or values:
+                advice = once_per_trial(sent, agent, trial, partial(outgoing.arrays, agent, state.stored))
+                arrays |= advice
+            if num_trials or message:
+                values = {"message": True} if message else {}
                 tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
         return replace(state, sent=sent), tasks
 
     def tell(self, state: TransferState, phase: Phase, reports: Replies) -> TransferState:
         posteriors, stored = dict(state.posteriors), dict(state.stored)
+        replied, has_features = set(state.replied), set(state.has_features)
         for agent, report in reports.items():
-            if {"mean", "inverse"} <= report.arrays.keys():
-                posteriors[agent] = WeightPosterior(
-                    floats(report.arrays["mean"]),
-                    floats(report.arrays["inverse"]),
-                    floats(report.arrays.get("incumbent", np.empty(0))),
-                )
-            trial, arrays = state.sent.get(agent, (-1, {}))
-            if trial == report.trial and "members" in arrays and report.num_trials:
-                stored[agent] = frozenset(_integers(arrays["members"]))
-            if report.values.get("missing"):
+            found = PosteriorReport.of(report)
+            if found.mean is not None and found.inverse is not None:
+                incumbent = np.empty(0) if found.incumbent is None else found.incumbent
+                posteriors[agent] = WeightPosterior(*map(floats, (found.mean, found.inverse, incumbent)))
+            if found.mean is not None or not report.num_trials:
+                replied.add(agent)
+            if report.num_trials:  # then its state is written, with what the task brought
+                has_features.add(agent)
+                trial, arrays = state.sent.get(agent, (-1, {}))
+                if trial == report.trial and "members" in arrays:
+                    stored[agent] = frozenset(arrays["members"].tolist())
+            if found.missing:
+                has_features.discard(agent)
                 stored[agent] = frozenset()
-        replied = [a for a, r in reports.items() if "mean" in r.arrays or r.num_trials == 0]
-        # an agent stores the features when it evaluates, because only then its state is written
-        evaluated = [a for a, r in reports.items() if r.num_trials]
-        lost = {a for a, r in reports.items() if r.values.get("missing")}
         return replace(
-            state,
-            progress=state.progress.advance(reports),
-            posteriors=posteriors,
-            replied=state.replied.union(replied),
-            has_features=state.has_features.union(evaluated) - lost,
-            stored=stored,
-        )
+            state, progress=state.progress.advance(reports), posteriors=posteriors, stored=stored,
+            replied=frozenset(replied), has_features=frozenset(has_features),
+        )  # fmt: skip
 
     def export_messages(self, state: TransferState) -> dict[str, AnyArray]:
         if not state.posteriors:
@@ -331,20 +300,14 @@ class Transfer(MessageOptions[TransferState]):
         """Return a state with the features and the posteriors of an earlier study."""
         kept = {**messages, "weights": messages.get("means", np.empty(0))}
         features, means = rff.kept_features(kept, self.num_features, state.space.dimension)
-        packed = triangle(self, state.space)
-        inverses, best = (floats(messages.get(name, np.empty(0))) for name in ("inverses", "incumbents"))
-        for name, array, size in (
-            ("inverses", inverses, packed),
-            ("incumbents", best, int(self.sends_incumbent)),
-        ):
-            if array.shape != (len(means), size) or not np.isfinite(array).all():
-                raise ConfigError(
-                    f"{name}: expected finite numbers of shape {(len(means), size)}, got {array.shape}"
-                )
-        earlier = {
-            f"earlier.{i}": WeightPosterior(*parts)
-            for i, parts in enumerate(zip(means, inverses, best, strict=True))
-        }
+        sizes = {"inverses": triangle(self, state.space), "incumbents": int(self.sends_incumbent)}
+        found = {name: floats(messages.get(name, np.empty(0))) for name in sizes}
+        for name, array in found.items():
+            shape = len(means), sizes[name]
+            if array.shape != shape or not np.isfinite(array).all():
+                raise ConfigError(f"{name}: expected finite numbers of shape {shape}, got {array.shape}")
+        rows = enumerate(zip(means, *found.values(), strict=True))
+        earlier = {f"earlier.{i}": WeightPosterior(*parts) for i, parts in rows}
         return replace(state, features=features, posteriors=earlier)
 
     # -- the agent's half ----------------------------------------------------------------------
@@ -362,7 +325,7 @@ class Transfer(MessageOptions[TransferState]):
         state = agent_state.write(**new)
         if "members" not in task.arrays:
             return state
-        wanted = _integers(task.arrays["members"])
+        wanted: list[int] = task.arrays["members"].tolist()
         sources = [a for a in map(self._readable, (agent_state.arrays, task.arrays)) if a is not None]
         for digests, arrays in reversed(sources):
             if set(wanted) <= set(digests):
@@ -388,7 +351,7 @@ class Transfer(MessageOptions[TransferState]):
         if not self.sends_incumbent or "incumbents" not in arrays:
             arrays["incumbents"] = NO_INCUMBENTS
         if "digests" in source:
-            return _integers(source["digests"]), arrays
+            return source["digests"].tolist(), arrays
         return received(arrays)
 
     def others(self, task: Task, agent_state: AgentState) -> Members:
@@ -400,8 +363,8 @@ class Transfer(MessageOptions[TransferState]):
             return Members(rff.RandomFeatures(np.zeros(shape), np.zeros(self.num_features)), *empty)
         means, inverses, incumbents = (floats(agent_state.arrays[name]) for name in STORED)
         if "members" in task.arrays:
-            row_of = {digest: row for row, digest in enumerate(_integers(agent_state.arrays["digests"]))}
-            rows = [row_of[digest] for digest in _integers(task.arrays["members"]) if digest in row_of]
+            row_of = {digest: row for row, digest in enumerate(agent_state.arrays["digests"].tolist())}
+            rows = [row_of[digest] for digest in task.arrays["members"].tolist() if digest in row_of]
             chosen = slice(len(rows)) if rows == list(range(len(rows))) else rows  # a slice copies nothing
             means, inverses = means[chosen], inverses[chosen]
             incumbents = incumbents[chosen] if len(incumbents) else incumbents
@@ -420,8 +383,8 @@ class Transfer(MessageOptions[TransferState]):
         features = rff.shared_features(agent_state.arrays)
         missing = False
         if "members" in task.arrays:  # has the agent lost what the task does not carry?
-            stored = _integers(agent_state.arrays.get("digests", np.empty(0, dtype=np.int64)))
-            missing = features is None or not set(_integers(task.arrays["members"])) <= set(stored)
+            stored = agent_state.arrays.get("digests", np.empty(0)).tolist()
+            missing = features is None or not set(task.arrays["members"].tolist()) <= set(stored)
         if not task.values.get("message") or not agent_state.history.num_succeeded or features is None:
             return PosteriorReport(missing=missing)
         x, y = self.observations(agent_state)
@@ -429,8 +392,3 @@ class Transfer(MessageOptions[TransferState]):
         nu, inverse = rff.weight_posterior(features(x), y, self.message_noise_variance)
         incumbent = np.array([y.max()]) if self.sends_incumbent else None
         return PosteriorReport(missing=missing, mean=nu, inverse=pack_symmetric(inverse), incumbent=incumbent)
-
-
-def _integers(array: AnyArray) -> list[int]:
-    found: list[int] = array.tolist()
-    return found

@@ -45,7 +45,6 @@ from fbo_flower.numerics.aggregation.rank_weights import (
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.surrogates import gp
 
-DRAWS = ("posterior", "bootstrap")
 NUGGET = 1e-10  # added to variances of standardised values before a factorisation
 
 
@@ -61,7 +60,7 @@ class RGPE(Transfer):
     """
 
     name: ClassVar[str] = "rgpe"
-    draws: str = choice("posterior", DRAWS)
+    draws: str = choice("posterior", ("posterior", "bootstrap"))
     num_draws: int = integer(100, 1, 10_000)
 
     def acquisition(
@@ -129,9 +128,6 @@ def _root(covariance: Array) -> Array:
         return np.asarray(vectors * np.sqrt(np.maximum(eigenvalues, 0.0)), dtype=np.float64)
 
 
-BASES = ("incumbent", "seen")
-
-
 @dataclass(frozen=True, kw_only=True)
 class TAF(Transfer):
     """A weighted mean of expected and predicted improvements; `Transfer` describes the other options.
@@ -145,7 +141,7 @@ class TAF(Transfer):
     """
 
     name: ClassVar[str] = "taf"
-    improvement_over: str = choice("incumbent", BASES)
+    improvement_over: str = choice("incumbent", ("incumbent", "seen"))
     bandwidth: float = bounded(0.5, 1e-6, 1e6)
 
     @property

@@ -16,6 +16,11 @@ A central acquisition has two methods: `guess` estimates the value of every poin
 `values` computes the values of a few points. The search evaluates the points with the best guesses; on small
 sets these are all points.
 
+Points under way are entries of the batch that do not move. The acquisition is a mean over what all its points
+may observe, so their draws are fantasies of what they will observe: asynchronous q-KG [Wu2016]. BoTorch's
+`qKnowledgeGradient` adds its `X_pending` in the same way. To believe in one value, e.g. the mean, would
+ignore that such an observation may move the maximum.
+
 [Zhan2025] Zhan et al. Collaborative Bayesian optimization via Wasserstein barycenters. 2025.
 [Wu2016] Wu, Frazier. The parallel knowledge gradient method for batch Bayesian optimization. NIPS 2016.
 """
@@ -23,7 +28,6 @@ sets these are all points.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -38,6 +42,7 @@ SMALL_GAIN = 1e-3  # least relative gain of a sweep over more agents
 MOST_SWEEPS = 3  # of more agents
 TOLERANCE = 1e-12  # least relative improvement of a move
 PIVOT = 1e-12  # smaller relative pivots are rounding errors
+NONE_PENDING: IntArray = np.empty(0, dtype=np.int64)
 
 
 class BatchAcquisition(Protocol):
@@ -58,26 +63,15 @@ class BatchAcquisition(Protocol):
         """Return the value of the batch `design (n,)`, entry `agent` replaced by each candidate, `(C,)`."""
 
 
-@dataclass(frozen=True)
-class JointMaximum:
-    """The best batch found.
-
-    Attributes
-    ----------
-    index : `(N,)`, the agents' points
-    value : `central + beta sum_n local_n(x_n)`
-    central : the batch's value under the central acquisition
-    """
-
-    index: IntArray
-    value: float
-    central: float
-
-
 def maximise_batch(
-    acquisition: BatchAcquisition, local: Array, beta: float, num_starts: int, rng: np.random.Generator
-) -> JointMaximum:
-    """Maximise `acquisition(x) + beta sum_n local_n(x_n)` over batches of one point per agent.
+    acquisition: BatchAcquisition,
+    local: Array,
+    beta: float,
+    num_starts: int,
+    rng: np.random.Generator,
+    pending: IntArray = NONE_PENDING,
+) -> tuple[IntArray, float]:
+    """Return the agents' points `(N,)` with the largest `acquisition(x) + beta sum_n local_n(x_n)`, and it.
 
     Parameters
     ----------
@@ -85,32 +79,31 @@ def maximise_batch(
     local : `(N, S)`, each agent's own value of every point
     beta : weight of the agents' own values, not negative
     num_starts : number of starts; the first is greedy, the others continue greedily from two random points
+    pending : `(P,)`, indices of the points under way, the first entries of the acquisition's batch
     """
     num_agents, num_points = local.shape
-    if num_points != acquisition.num_points or not 1 <= num_agents <= acquisition.num_agents:
+    most = acquisition.num_agents - len(pending)
+    if num_points != acquisition.num_points or not 1 <= num_agents <= most:
         raise ConfigError(
-            f"local: expected up to {acquisition.num_agents} agents and {acquisition.num_points} points, "
-            f"got {local.shape}"
+            f"local: expected up to {most} agents and {acquisition.num_points} points, got {local.shape}"
         )
     if not beta >= 0 or num_starts < 1:
         raise ConfigError(f"expected beta >= 0 and at least one start, got {beta} and {num_starts}")
-    search = _Search(acquisition, beta * local)
+    search = _Search(acquisition, beta * local, pending)
     ends = []
     for start in range(num_starts):
         fixed = np.zeros(0, dtype=np.int64)
         if start:
             fixed = rng.integers(num_points, size=min(2, num_agents))
         ends.append(search.run(fixed))
-    design, value = max(ends, key=lambda end: end[1])
-    own = float(search.own[np.arange(num_agents), design].sum())
-    return JointMaximum(design, value, value - own)
+    return max(ends, key=lambda end: end[1])
 
 
 class _Search:
     """The moves of the search."""
 
-    def __init__(self, acquisition: BatchAcquisition, own: Array) -> None:
-        self.acquisition, self.own = acquisition, own
+    def __init__(self, acquisition: BatchAcquisition, own: Array, pending: IntArray) -> None:
+        self.acquisition, self.own, self.pending = acquisition, own, pending
         self.length = max(SHORTLIST * FEW // max(len(own), FEW), FEWEST)  # of a shortlist
 
     def run(self, fixed: IntArray) -> tuple[IntArray, float]:
@@ -133,8 +126,14 @@ class _Search:
 
     def value(self, design: IntArray) -> float:
         """`alpha` of a batch."""
-        central = self.acquisition.values(design, 0, design[:1])[0]
+        central = self.values(design, 0, design[:1])[0]
         return float(central + self.own[np.arange(len(design)), design].sum())
+
+    def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
+        """Return the central values `(C,)` of a batch and the points under way, as of the acquisition."""
+        return self.acquisition.values(
+            np.concatenate([self.pending, design]), len(self.pending) + agent, candidates
+        )
 
     def shortlist(self, design: IntArray, agent: int) -> tuple[IntArray, Array]:
         """Return the points with the best guesses for an agent, best value first, and their values."""
@@ -142,11 +141,12 @@ class _Search:
         if num_points <= self.length:
             points = np.arange(num_points)
         else:
-            guess = self.acquisition.guess(design, agent) + own
+            whole = np.concatenate([self.pending, design])
+            guess = self.acquisition.guess(whole, len(self.pending) + agent) + own
             points = np.argpartition(-guess, self.length)[: self.length]
         others = np.delete(np.arange(len(design)), agent)
         rest = self.own[others, design[others]].sum()
-        values = self.acquisition.values(design, agent, points) + own[points] + rest
+        values = self.values(design, agent, points) + own[points] + rest
         order = np.argsort(-values, kind="stable")
         return points[order], values[order]
 
@@ -205,44 +205,6 @@ class _Search:
                 if better > value:
                     return moved, better
         return design, value
-
-
-@dataclass(frozen=True)
-class WithPending:
-    """A `BatchAcquisition` of which some points are under way, so that only the others can be chosen.
-
-    The acquisition of a batch is a mean over what all its points may observe. So points under way are entries
-    that do not move, and their draws are fantasies of what they will observe: asynchronous q-KG [Wu2016].
-    BoTorch's `qKnowledgeGradient` adds its `X_pending` in the same way. To believe in one value, e.g. the
-    mean, would ignore that such an observation may move the maximum.
-
-    Parameters
-    ----------
-    whole : the acquisition of the whole batch, whose first entries are the points under way
-    pending : `(P,)`, indices of the points under way
-    """
-
-    whole: BatchAcquisition
-    pending: IntArray
-
-    @property
-    def num_points(self) -> int:
-        return self.whole.num_points
-
-    @property
-    def num_agents(self) -> int:
-        """The largest number of points that can be chosen."""
-        return self.whole.num_agents - len(self.pending)
-
-    def guess(self, design: IntArray, agent: int) -> Array:
-        return self.whole.guess(self._with_pending(design), agent + len(self.pending))
-
-    def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
-        """Return the value of the whole batch with entry `agent` of `design` replaced by each candidate."""
-        return self.whole.values(self._with_pending(design), agent + len(self.pending), candidates)
-
-    def _with_pending(self, design: IntArray) -> IntArray:
-        return np.concatenate([self.pending, design])
 
 
 def replaced(design: IntArray, agent: int, candidates: IntArray) -> IntArray:

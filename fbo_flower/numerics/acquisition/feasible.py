@@ -36,14 +36,15 @@ hyperparameter optimization. AutoML 2022.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.expected_improvement import HIGH, log_cdf, mills
+from fbo_flower.numerics.acquisition.guided import LEAST_GAIN, GuidedImprovement, GuidedStack, Pull
 from fbo_flower.numerics.acquisition.hypervolume import (
     free_boxes,
     log_improvement,
@@ -54,35 +55,9 @@ from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 from fbo_flower.numerics.optim.functions import Stack, Stackable
 from fbo_flower.numerics.surrogates.transforms import FENCE, winsorise
 
-LEAST_GAIN = 1e-3  # of the logarithm: a step of the climb that gains less is the last
 DELTA = 0.1  # probability that the bound of what is left to gain does not hold
 FARTHEST = 1e6  # of a limit from the values, in their standard deviations
 LIKELY = float(np.log(0.5))  # probability that every limit holds, of a point that is taken for feasible
-
-# from slopes `(B, m)` of a function in means and deviations to its gradients `(B, m, F)`
-Pull = Callable[[Array, Array], Array]
-
-
-class Processes(Protocol):
-    """The posteriors of `B` processes of one shape, side by side."""
-
-    def moments(self, z: Array, /) -> tuple[Array, Array, Pull]:
-        """Return means and positive standard deviations `(B, m)` at `z (B, m, F)`, and their `Pull`."""
-
-    def take(self, rows: IntArray, /) -> Processes:
-        """Return the processes in `rows`."""
-
-
-class Process(Protocol):
-    """The posterior of one output, that of the function without noise."""
-
-    @property
-    def shape(self) -> tuple[object, ...]:
-        """What two processes must have in common to be stacked."""
-
-    @staticmethod
-    def stacked(processes: Sequence[Any]) -> Processes:
-        """Return processes of one shape as a stack."""
 
 
 @dataclass(frozen=True)
@@ -219,11 +194,11 @@ class FeasibleImprovement(Stackable):
 
     Parameters
     ----------
-    processes : one per output
+    processes : one per output; their `best` is not used
     goal : what their means and deviations are worth
     """
 
-    processes: tuple[Process, ...]
+    processes: tuple[GuidedImprovement, ...]
     goal: Goal
 
     @property
@@ -242,9 +217,8 @@ class FeasibleImprovement(Stackable):
     @staticmethod
     def stacked(functions: Sequence[FeasibleImprovement]) -> FeasibleStack:
         """Stack functions of one shape."""
-        stacks = []
-        for processes in zip(*(function.processes for function in functions), strict=True):
-            stacks.append(type(processes[0]).stacked(processes))
+        outputs = zip(*(function.processes for function in functions), strict=True)
+        stacks = [processes[0].stacked(processes) for processes in outputs]
         return FeasibleStack(stacks, [function.goal for function in functions])
 
 
@@ -261,13 +235,9 @@ class FeasibleStack(Stack):
     goals : `B`
     """
 
-    processes: Sequence[Processes]
+    processes: Sequence[GuidedStack]
     goals: Sequence[Goal]
     value_tolerance: ClassVar[float] = LEAST_GAIN
-
-    def scores(self, z: Array, /) -> Array:
-        """Return values `(B, m)`, computed function by function, whose candidates fit into the caches."""
-        return np.array([self.take(np.array([row])).values(z[row : row + 1])[0] for row in range(len(z))])
 
     def values(self, z: Array, /) -> Array:
         """Return values `(B, m)` at `z (B, m, F)`."""

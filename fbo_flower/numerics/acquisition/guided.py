@@ -16,14 +16,13 @@ variance and gradient have the same form, with one inverse for all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from fbo_flower.numerics.acquisition.expected_improvement import excess_ratios
-from fbo_flower.numerics.acquisition.feasible import Pull
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.categories import add_squared_distances, category_columns, without
 from fbo_flower.numerics.optim.functions import Stack, Stackable
@@ -33,6 +32,9 @@ from fbo_flower.numerics.surrogates.trend import KERNEL, SharedRows
 
 LEAST_VARIANCE = 1e-10  # relative to the outputscale: the variance at an observed point is rounding noise
 LEAST_GAIN = 1e-3  # of log EI: a step of the climb that gains less than a thousandth of EI is the last
+
+# from slopes `(B, m)` of a function in means and deviations to its gradients `(B, m, F)`
+Pull = Callable[[Array, Array], Array]
 
 
 @dataclass(frozen=True)
@@ -191,12 +193,6 @@ class GuidedStack(Stack):
     share: Array | None = None
     tau: Array | None = None
     value_tolerance: ClassVar[float] = LEAST_GAIN
-
-    def scores(self, z: Array, /) -> Array:
-        found = np.empty(z.shape[:2])
-        for row in range(len(z)):  # one function's candidates fit into the caches, those of all do not
-            found[row] = self.take(np.array([row])).values(z[row : row + 1])[0]
-        return found
 
     def values(self, z: Array, /) -> Array:
         """Return `log EI`, `(B, m)`, at `z (B, m, F)`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fbo_flower.numerics.acquisition.batch import FEW, BatchAcquisition, WithPending, maximise_batch
+from fbo_flower.numerics.acquisition.batch import FEW, NONE_PENDING, BatchAcquisition, maximise_batch
 from fbo_flower.numerics.acquisition.entropy_search import (
     BatchMaxValueEntropy,
     max_value_entropy,
@@ -23,8 +23,6 @@ from fbo_flower.numerics.acquisition.knowledge_gradient import (
     knowledge_gradient_from_factor,
 )
 from fbo_flower.numerics.arrays import Array, IntArray
-
-NONE_PENDING: IntArray = np.empty(0, dtype=np.int64)
 
 
 def own_gain(
@@ -86,7 +84,5 @@ def joint_design(
             acquisition = BatchExpectedImprovement(mean, factor, float(mean.max()), draws)
         else:
             acquisition = BatchKnowledgeGradient(mean, factor, noise_variance, draws)  # Eqs. 7 and 9
-    if len(pending):
-        acquisition = WithPending(acquisition, pending)
     num_starts = num_starts or (1 if beta >= 1.0 or len(own) > FEW else 3)
-    return maximise_batch(acquisition, own, beta, num_starts, rng).index
+    return maximise_batch(acquisition, own, beta, num_starts, rng, pending)[0]

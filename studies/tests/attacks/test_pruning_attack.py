@@ -18,7 +18,7 @@ from fbo_flower.algorithms import RandomSearch
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.clients import Pruning, TuningAgent
-from fbo_flower.clients.pruning import CurveBook, StopRule
+from fbo_flower.clients.pruning import CurveBook
 from fbo_flower.errors import WireError
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.wire.codec import POOLED
@@ -75,9 +75,9 @@ def test_a_lying_server_stops_no_more_trials_than_it_may(lie: str) -> None:
 
 
 def test_the_attack_succeeds_against_an_agent_without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    def believing(book: CurveBook, pending: int = 0) -> StopRule:
+    def believing(book: CurveBook, *_: int) -> tuple[dict[int, float], bool]:
         others = np.empty((0, 3)) if book.others is None else book.others
-        return StopRule({int(step): median for step, _, median in others.tolist()}, from_others=True)
+        return {int(step): median for step, _, median in others.tolist()}, True
 
     monkeypatch.setattr(CurveBook, "rule", believing)
     stopped, _ = attacked(LIES["absurd"], Pruning("federated"))

@@ -162,7 +162,7 @@ def test_the_model_of_an_agent_is_gaussian_conditioning_on_rows_and_own_values()
     _, tasks = algorithm.ask(run.state, Phase.TRAIN, 9, list(run.agents), np.random.default_rng(0))
     model = algorithm.model(tasks["1"], agent.agent_state)
     shared, h = model.improvement.shared, model.improvement.process.hyperparameters
-    rows, x, y = shared.rows, CUBE.features(agent.agent_state.history.points), model.values
+    rows, x, y = shared.rows, CUBE.features(agent.agent_state.history.points), model.values[0]
 
     def common(a, b):
         return shared.share * gp.kernel("matern52", a, b, rows.lengthscales)

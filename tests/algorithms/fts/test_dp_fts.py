@@ -10,7 +10,7 @@ from one_task import observed
 from scipy import stats
 
 from fbo_flower.algorithms import DPFTS, ThompsonSampling
-from fbo_flower.algorithms.fts.releases import largest_norm
+from fbo_flower.algorithms.fts.dp_fts import largest_norm
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
 from fbo_flower.algorithms.server import informed
