@@ -105,6 +105,7 @@ def test_every_step_has_a_coin_of_its_own_iteration(advice):
         algorithm: Any = DPFTS(**SMALL["dp-fts"] | common)
         state, trial = Run.begin(algorithm).steps(2).state, 7
         tosses = [algorithm._advice(state, trial, generator(seed)) for seed in range(360)]
+        assert algorithm._advice(state, 0, generator(0)) == {}, "an initial design has no coins"
     else:
         algorithm = FTS(advice=advice, **common, **SMALL["fts"])
         run = Run.begin(algorithm, num_agents=6).steps(2)

@@ -251,8 +251,12 @@ def test_the_end_asks_everybody_for_every_kept_model_once_and_again_who_was_sile
         if len(run.exchanges) == before:
             break
         exchanges += 1
-    kept = run.state.final
-    assert set(kept) == set(run.state.front()) | {shipped(run.state, "own", Method("rand_mo", 0.5))}
+    kept, best = run.state.final, shipped(run.state, "own", Method("rand_mo", 0.5))
+    assert set(kept) == set(run.state.front()) | {best}
+    found = run.algorithm.results(run.state).recommendations  # the shipped point, and minus its own losses
+    replies = {"0": run.state.trials[best].local, **run.state.replies[best]}
+    assert {agent: one.value for agent, one in found.items()} == {a: -r.loss for a, r in replies.items()}
+    assert all((one.point == run.state.trials[best].point).all() for one in found.values())
     assert {t: set(a) for t, a in run.state.final_replies.items()} == {t: {"0", "1", "2"} for t in kept}
     asked = [(e.task.trial, e.agent) for e in run.exchanges if e.phase is Phase.FINISH]
     assert len(asked) == 3 * len(kept) + 1

@@ -131,9 +131,9 @@ def test_a_joint_design_of_few_agents_has_three_starts_unless_their_own_gains_de
 ):
     given = []
 
-    def search(acquisition, own, beta, starts, *rest):
+    def search(acquisition, own, beta, starts, *more):
         given.append(starts)
-        return maximise_batch(acquisition, own, beta, starts, *rest)
+        return maximise_batch(acquisition, own, beta, starts, *more)
 
     monkeypatch.setattr(joint_design, "maximise_batch", search)
     belief, own = (np.arange(5.0), np.eye(5)), np.zeros((num_agents, 5))
@@ -204,8 +204,8 @@ def test_hopeless_gains_keep_their_order():
 LONG = kg.LATER + 4
 
 
-def draws_of(number, dimension, seed=0):
-    return centred_draws(number, dimension, np.random.default_rng(seed))
+def draws_of(number, dimension):
+    return centred_draws(number, dimension, np.random.default_rng(0))
 
 
 def check(belief, draws, design, agent, candidates):

@@ -1,7 +1,6 @@
 """Improvement under limits against draws, closed forms, BoTorch and differences."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -16,8 +15,10 @@ from fbo_flower.numerics.acquisition.feasible import (
     in_units,
     left_to_gain,
 )
+from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.acquisition.hypervolume import free_boxes, log_improvement, reference_point
 from fbo_flower.numerics.optim.functions import shape_of, stack_of
+from fbo_flower.numerics.surrogates import gp
 
 NONE = -np.inf  # no limit
 RNG = np.random.default_rng(0)
@@ -27,50 +28,15 @@ LEAST = np.array([NONE, -0.2, 0.3])
 HOLDS = (OWN[1] >= -0.2) & (OWN[2] >= 0.3)  # three points
 
 
-@dataclass(frozen=True)
-class Wave:
-    """A process with the mean `sin(w z)` and the deviation `spread (.1 + |z - c|^2)`."""
-
-    w: np.ndarray
-    c: np.ndarray
-    spread: float = 1.0
-    shape: tuple = ()
-
-    @staticmethod
-    def stacked(waves):
-        assert len({type(wave) for wave in waves}) == 1  # outputs may have processes of other kinds
-        return Waves(waves)
-
-
-class Other(Wave):
-    pass
-
-
-@dataclass(frozen=True)
-class Waves:
-    waves: list
-
-    def moments(self, z):
-        phases = np.array([points @ wave.w for wave, points in zip(self.waves, z, strict=True)])
-        away = z - np.array([wave.c for wave in self.waves])[:, None]
-        spreads = np.array([[wave.spread] for wave in self.waves])
-        by_mean = np.cos(phases)[:, :, None] * np.array([wave.w for wave in self.waves])[:, None]
-        by_stddev = 2.0 * spreads[:, :, None] * away
-        return (
-            np.sin(phases),
-            spreads * (0.1 + (away**2).sum(axis=2)),
-            lambda a, b: a[:, :, None] * by_mean + b[:, :, None] * by_stddev,
-        )
-
-    def take(self, rows):
-        return Waves([self.waves[row] for row in rows])
-
-
 def function_of(seed, objectives=(0, 1), least=(NONE, NONE, 0.0)):
-    """Return a function of three outputs on the square."""
-    rng = np.random.default_rng(seed)
-    waves = tuple(kind(5.0 * rng.normal(size=2), rng.random(2)) for kind in (Wave, Other, Wave))
-    return FeasibleImprovement(waves, Goal.of(rng.normal(size=(3, 10)), objectives, np.array(least)))
+    """Return a function of three outputs on the square, of which the second has another kernel."""
+    rng, processes = np.random.default_rng(seed), []
+    for kernel in ("matern52", "rbf", "matern52"):
+        h = gp.Hyperparameters(kernel, np.array([0.4, 0.6]), 1.2, 1e-3)
+        process = gp.posterior(rng.random((6, 2)), rng.normal(size=6), h)
+        processes.append(GuidedImprovement(process, 0.0))
+    means = np.random.default_rng([seed, 0]).normal(size=(3, 10))
+    return FeasibleImprovement(tuple(processes), Goal.of(means, objectives, np.array(least)))
 
 
 # -- the goal -----------------------------------------------------------------------------------------
@@ -165,12 +131,13 @@ def test_equal_values_tell_only_on_which_side_of_the_limit_they_are():
 
 
 @pytest.mark.parametrize("objectives", [(0,), (0, 1), (0, 1, 2)])
-@pytest.mark.parametrize("least", [(NONE, NONE, NONE), (0.2, NONE, -0.3), (NONE, -50.0, 50.0)])
+@pytest.mark.parametrize("least", [(NONE, NONE, NONE), (0.2, NONE, -0.3), (NONE, -5.0, 5.0)])
 def test_value_and_gradient_of_a_function_follow_from_its_processes(objectives, least):
     function, z = function_of(3, objectives, least), np.random.default_rng(5).random((30, 2))
     values, gradients = function.value_and_gradient(z)
-    mean, stddev, _ = Waves(function.processes).moments(np.array([z] * 3))
-    np.testing.assert_array_equal(values, function.goal(mean, stddev)[0])
+    predicted = np.array([output.process.predict(z) for output in function.processes])
+    expected = function.goal(predicted[:, 0], np.sqrt(predicted[:, 1]))[0]
+    np.testing.assert_allclose(values, expected, rtol=1e-6, atol=1e-9)
     np.testing.assert_array_equal(function(z), values)
     for axis, step in enumerate(1e-6 * np.eye(2)):
         numeric = (function(z + step) - function(z - step)) / 2e-6
