@@ -204,7 +204,7 @@ class CurveBook:
         steps, lengths, counts = (
             np.asarray(arrays[name], dtype=np.int64).tolist() for name in (_STEPS, _LENGTHS, _COUNTS)
         )
-        book.num_curves, book.num_by_others = counts[0], counts[-1]
+        book.num_curves, book.num_by_others = counts
         # without steps there is one empty part
         for name, columns in ((_VALUES, book.by_step), (_FINALS, book.finals)):
             parts = np.split(np.asarray(arrays[name], dtype=np.float64), np.cumsum(lengths)[:-1])

@@ -1,6 +1,7 @@
 """Bandits over Flower: values that are reused, budgets that end, drop-outs, and what travels."""
 
 from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -92,13 +93,13 @@ def test_points_that_always_fail_are_left_and_no_reported_value_contains_a_failu
         assert best["value"] == pytest.approx(peak(best["config"]["x"]))
 
 
-@pytest.mark.parametrize("bandit", BANDITS)
-def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(bandit):
+@pytest.mark.parametrize(("bandit", "kind"), [*zip(BANDITS, cycle(["silent", "down", "raising"]))])
+def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(bandit, kind):
     def objective(config, context):
         return peak(config["x"])
 
-    options, faults = BANDITS[bandit], {3: Fault("down", rounds=[3, 4, 5])}
-    study = over_grid(bandit.split()[0], objective, LINE, 4, seed=2, faults=faults, **options)
+    name, options, faults = bandit.split()[0], BANDITS[bandit], {3: Fault(kind, rounds=[3, 4, 5])}
+    study = over_grid(name, objective, LINE, 4, seed=2, faults=faults, round_timeout=0.05, **options)
     done = [int(study.trials.where(agent=agent)["pulls"].sum()) for agent in "0123"]
     assert done[:3] == [options["budget"]] * 3
     assert done[3] <= options["budget"]  # trials whose report was lost are not disclosed
