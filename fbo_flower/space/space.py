@@ -67,6 +67,7 @@ class SearchSpace:
 
     Examples
     --------
+    >>> from fbo_flower import Categorical, Float
     >>> space = SearchSpace({
     ...     "C": Float(1e-3, 1e3, log=True),
     ...     "kernel": Categorical(["rbf", "linear"]),
