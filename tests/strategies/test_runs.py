@@ -161,6 +161,17 @@ def test_a_loss_is_recorded_with_the_sign_that_its_user_knows(aims, sign):
     assert found.best_value == sign * 3.0
 
 
+def test_a_recommendation_holds_until_an_agent_discloses_trials_without_one():
+    recorder, points = Recorder("a", SPACE), np.array([[0.25, 0.5]])
+    trials = Trials(points, np.array([2.0]), np.arange(1))
+    recorder.open_round()
+    recorder.record("0", 1, Report(0, 1), Disclosure(trials, 1.0, points[0], 0.5))
+    recorder.record("0", 1, Report(0, 0), Disclosure(None, 1.0))
+    assert recorder.recommended["0"]["mean"] == 0.5, "a report that discloses no trials changes nothing"
+    recorder.record("0", 2, Report(1, 1), Disclosure(trials, 2.0))
+    assert recorder.recommended == {}, "the best trial is the best again"
+
+
 def test_fraction_asks_one_agent_at_least():
     study = search(fraction=0.01).start(agents(), num_rounds=4).study
     assert study.rounds["tasks"].tolist() == [1] * 4
