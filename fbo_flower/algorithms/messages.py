@@ -6,9 +6,9 @@
         message: bool = False
 
 A field with an annotation is an array, any other one a scalar. What has its default does not travel. A length
-is a number; the name of an option of the algorithm; "D", the axes of the space; a
-function of algorithm and space; "len(cells)", the length of the task's array `cells`, up to `most`;
-"value(slots)", the task's scalar `slots`; or None, any up to `most`.
+is a number; the name of an option of the algorithm; "D", the axes of the space; a function of algorithm and
+space; "len(cells)", the length of the task's array `cells`, up to `most`; "value(slots)", the task's scalar
+`slots`; or None, any up to `most`.
 
 `schema_of` makes its `Schema`; `wire` rejects every message that does not fit its schema.
 """

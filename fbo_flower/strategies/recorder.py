@@ -62,7 +62,7 @@ def tally(reasons: Mapping[str, int]) -> str:
     >>> tally({"shape": 2, "late": 1})
     'late:1 shape:2'
     """
-    return " ".join(map("%s:%d".__mod__, sorted(reasons.items())))
+    return " ".join(f"{reason}:{number}" for reason, number in sorted(reasons.items()))
 
 
 @dataclass(frozen=True)
@@ -283,15 +283,13 @@ class Recorder:
         seconds : duration of the round, if an earlier process ran it; None: measure it
         """
         seconds = self.clock() - self.round_started if seconds is None else seconds
-        small = 0
-        while small < len(self.trials) and len(self.trials[small].agents) >= _ROWS:
-            small += 1
+        small = next((k for k, t in enumerate(self.trials) if len(t.agents) < _ROWS), len(self.trials))
         self.trials[small:] = [self._joined(self.trials[small:])]
         counts, self._before = self.totals - (self._before or Counter()), None
         best, mean = self.best_and_mean()
         row = {"algorithm": self.label, "round": server_round, "seconds": seconds, "mean_incumbent": mean}
         row |= {"best": best, "reasons": tally(self._reasons)}
-        self.rounds.append(row | dict(zip(_COUNTS, map(counts.__getitem__, _COUNTS), strict=True)))
+        self.rounds.append(row | {name: counts[name] for name in _COUNTS})
         feasible = None
         if len(self.aims.objectives) > 1:
             feasible = sum(
@@ -356,10 +354,7 @@ class Recorder:
         """Return the rows of all parts, from row `first` on."""
         none = DisclosedTrials(Trials.empty(self.space.dimension), [], [], [])
         tables, agents, rounds, bests = zip(*parts or [none], strict=True)
-        spans = False  # others leave out that it is one in each row
-        for table in tables:
-            spans = spans or table.pulls is not None
-        if spans:
+        if any(table.pulls is not None for table in tables):  # others leave out that it is one in each row
             tables = tuple(replace(table, pulls=table.spans) for table in tables)
         trials = tables[0].concat(*tables[1:]).rows(slice(first, None))
         return DisclosedTrials(

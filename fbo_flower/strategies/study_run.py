@@ -492,10 +492,7 @@ class StudyRun:
         self._logged, logged = self.server.state, before if self._logged is None else self._logged
         for line in self.algorithm.progress_lines(self._logged, logged):
             log(INFO, "%s", printable(line))
-        failed = dict[str, str]()
-        for name, reply in replies.items():
-            if reply.packed is None and not reply.refused:
-                failed[name] = reply.reason
+        failed = {agent: r.reason for agent, r in replies.items() if r.packed is None and not r.refused}
         if failed:
             self.registry.suspects |= failed.keys()
             self._check_types(server_round, asked, failed)

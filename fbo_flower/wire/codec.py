@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
@@ -97,7 +97,7 @@ def decode_envelope(config: Mapping[str, Scalar]) -> Envelope:
     if type(version) is not int or version != SCHEMA_VERSION:
         raise WireError(f"schema: expected version {SCHEMA_VERSION}, got {show(version)}", "schema")
     check_scalars(config, _TEXTS)
-    return Envelope(*cast(Iterable[str], map(config.__getitem__, _TEXTS)))
+    return Envelope(*(cast(str, config[name]) for name in _TEXTS))
 
 
 def decode_task(packed: Packed, schema: Schema) -> Task:

@@ -3,8 +3,8 @@
 A message's content has two records: `arrays` holds every array under its name; `config` holds the scalars,
 and its entry `names` lists the arrays. An empty text is not sent; the entry `empty` names it.
 
-An incoming array is read from its `.npy` bytes only after its header
-has been checked against their number; nothing is unpickled. `codec.py` checks what arrays and scalars mean.
+An incoming array is read from its `.npy` bytes only after its header has been checked against their number;
+nothing is unpickled. `codec.py` checks what arrays and scalars mean.
 
 Flower checks the type of every key and value of a new record and writes every `.npy` header anew, which takes
 longer than an agent's other work on a message. Records made here are filled directly, and headers are kept.
@@ -171,8 +171,8 @@ def record_of(kind: type[_Record], entries: dict[str, Any]) -> _Record:
 def can_be_filled(kind: type[Any]) -> bool:
     """Return whether a record keeps its entries in a dict `_data`, so that the entries can be set at once.
 
-    An array keeps them as its attributes. That is no promise of Flower's: where it is not so, records are
-    made and checked entry by entry.
+    An array keeps them as its attributes. Flower does not promise this; if another version does otherwise,
+    records are made and checked entry by entry.
     """
     if kind is FlowerArray:
         return set(vars(FlowerArray("", (), "", b""))) == {"dtype", "shape", "stype", "data", "_is_dirty"}
