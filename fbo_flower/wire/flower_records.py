@@ -106,7 +106,7 @@ def from_records(content: RecordDict, seen: dict[int, tuple[FlowerArray, AnyArra
             raise WireError("config: expected only numbers and texts, got another type", "content")
     names, empty = scalars.pop(NAMES, ""), scalars.pop(EMPTY, None)
     if isinstance(empty, str):
-        scalars |= dict.fromkeys(empty.split(","), "")
+        scalars |= dict.fromkeys(empty.split(",", MAX_ENTRIES), "")
     if ",".join(encoded) != names:
         raise WireError(f"names: expected {show(','.join(encoded))}, got {show(names)}", NAMES)
     seen, arrays = {} if seen is None else seen, {}
@@ -133,7 +133,7 @@ def from_lists(arrays: Sequence[AnyArray], config: Mapping[str, Scalar]) -> Pack
     if not isinstance(text, str) or len(names) != len(arrays) or len(set(names)) != len(names):
         raise WireError(f"names: expected {len(arrays)} different names, got {show(text)}", NAMES)
     if isinstance(empty, str):
-        scalars |= dict.fromkeys(empty.split(","), "")
+        scalars |= dict.fromkeys(empty.split(",", MAX_ENTRIES), "")
     return Packed(dict(zip(names, arrays, strict=True)), scalars)
 
 

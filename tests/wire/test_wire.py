@@ -471,3 +471,12 @@ def test_too_many_entries_are_counted_and_not_read():
     for content in (record_of(RecordDict, Unread(config=none[1])), {"config": many}):
         with pytest.raises(ConfigError, match=r"expected (only|version)"):
             read_registration(1, content)
+
+
+def test_a_list_of_empty_texts_that_is_too_long_is_not_taken_apart():
+    text = ",".join(map(str, range(100_000)))
+    for read in (
+        lambda: from_lists([], {"empty": text}),
+        lambda: from_records(RecordDict({"arrays": ArrayRecord(), "config": ConfigRecord({"empty": text})})),
+    ):
+        assert len(read().config) <= flower_records.MAX_ENTRIES + 1
