@@ -50,6 +50,7 @@ from fbo_flower.strategies.exchange import (
     interruptible,
 )
 from fbo_flower.strategies.recorder import RoundProgress
+from fbo_flower.strategies.rounds import Rounds
 from fbo_flower.strategies.settings import (
     EVALUATE,
     LEGACY,
@@ -67,7 +68,6 @@ from fbo_flower.strategies.settings import (
     messages_of,
 )
 from fbo_flower.strategies.start_and_end import begin_study, end_study, study_settings
-from fbo_flower.strategies.study_run import StudyRun
 from fbo_flower.study.study import Study
 from fbo_flower.trackers.callback import Callback
 from fbo_flower.wire.protections import check_unprotected
@@ -144,7 +144,7 @@ class TuningStrategy(Strategy):
         self.complete: Callable[[Study], Study] = lambda study: study
         self._seed = seed
         self._stop = threading.Event()
-        self._run: StudyRun | None = None
+        self._rounds: Rounds | None = None
         self._study: Study | None = None
         self._result = TuningResult()
         self._evaluate_fn: EvaluateFn | None = None
@@ -281,17 +281,17 @@ class TuningStrategy(Strategy):
             opened = None if journal is None else stack.enter_context(StudyJournal(journal))
             try:
                 with single_thread():
-                    run = self._begin(grid, opened, resume, messages, num_rounds)
+                    rounds = self._begin(grid, opened, resume, messages, num_rounds)
                     if not self.algorithm.budget_option:
-                        run.registry.num_trials = num_trials
+                        rounds.registry.num_trials = num_trials
                     self.summary()
-                    run.notifier.round_ended()  # rounds that an earlier process ran
+                    rounds.notifier.round_ended()  # rounds that an earlier process ran
                     self._evaluate_fn = evaluate_fn
                     self._call_evaluate_fn(0)
-                    clock = grid if run.asynchronous and isinstance(grid, Clocked) else None
-                    drive(grid, run.exchanges(), self._stop, clock)
-                end_study(run)
-                run.write(Event("end"))
+                    clock = grid if rounds.run.asynchronous and isinstance(grid, Clocked) else None
+                    drive(grid, rounds.exchanges(), self._stop, clock)
+                end_study(rounds)
+                rounds.run.write(Event("end"))
                 status = "finished"
             except (KeyboardInterrupt, Stopped):
                 status = "interrupted"
@@ -304,7 +304,7 @@ class TuningStrategy(Strategy):
     @property
     def study(self) -> Study | None:
         """The study of the run so far, also within Flower's own loop; None before the first run."""
-        if self._study is None and self._run is not None:
+        if self._study is None and self._rounds is not None:
             return self._study_so_far("interrupted")
         return self._study
 
@@ -321,32 +321,32 @@ class TuningStrategy(Strategy):
         ObjectiveError
             If every evaluation failed, or not one valid reply came.
         """
-        run, status = self._current(), "failed"
-        run.grid = grid
+        rounds, status = self._current(), "failed"
+        rounds.grid = grid
         try:
             with single_thread():
-                drive(grid, run.final_exchanges(), self._stop)
-            end_study(run)
+                drive(grid, rounds.final_exchanges(), self._stop)
+            end_study(rounds)
             status = "finished"
         finally:
             self._close(status)
         return self._result
 
     def _forget(self) -> None:
-        self._run = self._study = self._exchanges = self._open = self._evaluate_fn = None
+        self._rounds = self._study = self._exchanges = self._open = self._evaluate_fn = None
         self._rounds_of_hooks = 0
         self._result, self._started = TuningResult(), time.perf_counter()
 
     def _close(self, status: str) -> None:
         """Put the study and the messages of the run into the result."""
-        if self._run is None:
+        if self._rounds is None:
             return
         self._study = self._result.study = self._study_so_far(status)
         self._result.arrays = self._arrays()
-        self._run.notifier.finished(self._study)
+        self._rounds.notifier.finished(self._study)
 
     def _study_so_far(self, status: str) -> Study:
-        run, seconds = self._current(), time.perf_counter() - self._started
+        run, seconds = self._current().run, time.perf_counter() - self._started
         described = study_settings(run, status, seconds)
         return self.complete(run.recorder.study(described, run.results()))
 
@@ -379,12 +379,13 @@ class TuningStrategy(Strategy):
 
         Call it after `start`, also after an interruption.
         """
-        if self._run is None:
+        if self._rounds is None:
             return None
-        arrays = own(self.algorithm.export_messages(self._run.server.state))
+        run = self._rounds.run
+        arrays = own(self.algorithm.export_messages(run.server.state))
         if not arrays:
             return None
-        return WarmStart(self.algorithm.name, self._run.recorder.space.digest, arrays)
+        return WarmStart(self.algorithm.name, run.recorder.space.digest, arrays)
 
     def stop(self) -> None:
         """Stop a running `start` from another thread; it raises `Stopped` the next time it waits."""
@@ -397,21 +398,22 @@ class TuningStrategy(Strategy):
         resume: bool,
         warm_start: WarmStart | None,
         num_rounds: int | None,
-    ) -> StudyRun:
-        """Register the agents, and first repeat the steps in the journal; return the run."""
-        self._run = run = begin_study(
+    ) -> Rounds:
+        """Register the agents, and first repeat the steps in the journal; return the rounds that are left."""
+        self._rounds = rounds = begin_study(
             grid, self.algorithm, self._settings, self._seed,
             stop=self._stop, journal=journal, resume=resume, warm_start=warm_start, num_rounds=num_rounds,
         )  # fmt: skip
-        self._seed, run.result, run.on_round = run.seed, self._result, self._round_ended
-        return run
+        rounds.result, rounds.on_round = self._result, self._round_ended
+        self._seed = rounds.run.seed
+        return rounds
 
-    def _current(self) -> StudyRun:
-        if self._run is None:
+    def _current(self) -> Rounds:
+        if self._rounds is None:
             raise ConfigError(
                 f"{type(self).__name__}: expected a running study, got none; call start(grid, num_rounds=...)"
             )
-        return self._run
+        return self._rounds
 
     # -- Flower's interface --------------------------------------------------------------------
 
@@ -429,14 +431,14 @@ class TuningStrategy(Strategy):
         check_unprotected("a tuning strategy")
         check_no_config("train_config", config)
         with single_thread():
-            if self._run is None or server_round <= self._rounds_of_hooks:
+            if self._rounds is None or server_round <= self._rounds_of_hooks:
                 self._forget()
                 self._settings = replace(self._settings, mode=SYNC, max_staleness=None)
                 self._begin(grid, None, False, messages_of(arrays, None, self.algorithm.name), None)
-            self._rounds_of_hooks, run = server_round, self._current()
+            self._rounds_of_hooks, rounds = server_round, self._current()
             self._exchanges = self._open = None
-            if not run.server.finished:
-                self._exchanges = run.round()
+            if not rounds.run.server.finished:
+                self._exchanges = rounds.round()
                 self._go_on(grid, None, until=tuple(Phase))
         return self._messages(TRAIN)
 
@@ -459,7 +461,7 @@ class TuningStrategy(Strategy):
         check_no_config("evaluate_config", config)
         if self._open is not None:
             with single_thread():
-                self._go_on(grid, self._open, until=self._current().server.phases[-1:])
+                self._go_on(grid, self._open, until=self._current().run.server.phases[-1:])
         return self._messages(EVALUATE)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -510,7 +512,9 @@ class TuningStrategy(Strategy):
 
     def _last_round(self) -> int:
         """Return the number of the open round, or of the last one."""
-        return 0 if self._run is None else self._run.open_round or len(self._run.recorder.rounds)
+        if self._rounds is None:
+            return 0
+        return self._rounds.run.open_round or len(self._rounds.run.recorder.rounds)
 
     def summary(self) -> None:
         """Log the algorithm and the options that differ from their defaults; the study holds them all."""

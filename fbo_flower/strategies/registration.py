@@ -248,15 +248,15 @@ class AgentRegistry:
             pause = min(2 * pause, _LAST_PAUSE)  # a simulation logs a traceback for every refusal
             connected = wait_for_nodes(grid, num_agents, deadline, stop)
 
-    def register_late(self, connected: Sequence[int], seconds: float = 30.0) -> Exchanges[bool]:
+    def register_late(self, connected: Iterable[int], seconds: float = 30.0) -> Exchanges[bool]:
         """Register nodes that connected later, that were refused before, or whose agents have failed.
 
         Return whether there were any.
         """
         registered = set(self.nodes.values()).difference(map(self.nodes.get, self.suspects))
         self.suspects.clear()
-        nodes = []
-        for node in sorted(set(connected) - registered):
+        nodes, connected = list[int](), set(connected)
+        for node in sorted(connected - registered):
             requests, rounds_to_skip = self.backoff.get(node, (0, 0))
             if rounds_to_skip == 0:
                 nodes.append(node)

@@ -68,11 +68,6 @@ class StrategySettings(Settings):
                 "older than its round; leave max_staleness out"
             )
 
-    @property
-    def message_suffix(self) -> str:
-        """The end of every message type, ".action"; "" without an action."""
-        return "" if self.action is None else f".{self.action}"
-
     def check_algorithm(self, algorithm: Algorithm[Any]) -> None:
         """Raise ConfigError unless the algorithm can run in this mode."""
         if self.mode == ASYNC and (self.fraction < 1.0 or self.quorum < 1.0):

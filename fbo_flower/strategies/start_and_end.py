@@ -32,6 +32,7 @@ from fbo_flower.strategies.exchange import Clocked, Stopped, drive
 from fbo_flower.strategies.node_report import Registration
 from fbo_flower.strategies.recorder import MAX_REASON, Recorder, failures_text
 from fbo_flower.strategies.registration import Agent, AgentRegistry
+from fbo_flower.strategies.rounds import Rounds
 from fbo_flower.strategies.settings import ASYNC, StrategySettings
 from fbo_flower.strategies.study_run import StudyRun, server_of
 from fbo_flower.study.study import Study
@@ -84,8 +85,8 @@ def begin_study(
     resume: bool = False,
     warm_start: WarmStart | None = None,
     num_rounds: int | None = None,
-) -> StudyRun:
-    """Return a run that is ready for its next round, with all agents registered.
+) -> Rounds:
+    """Return the rounds that are left of a study, with all its agents registered.
 
     Parameters
     ----------
@@ -116,7 +117,7 @@ def begin_study(
         journal.begin(settings.fixed(algorithm, seed, warm_start), {"num_rounds": num_rounds})
     registry = AgentRegistry(
         settings.space,
-        message_suffix=settings.message_suffix,
+        message_suffix="" if settings.action is None else f".{settings.action}",
         needs_keys=algorithm.secure_sums > 0,
         needs_all_parameters=algorithm.needs_all_parameters,
     )
@@ -148,13 +149,15 @@ def begin_study(
             "other's part of a sum, or 0 if the server may read the parts, too", least, number, number,
         )  # fmt: skip
     run = _make_run(algorithm, settings, seed, study, federation, registry, warm_start)
-    run.grid, run.stop, run.journal = grid, stop, journal
+    run.journal = journal
     if isinstance(grid, Clocked):
         run.clocked, run.recorder.clock = True, grid.now
     if events:
         with replaying():
             run.replay(events[1:])
         register()
+        if isinstance(grid, Clocked) and run.before:
+            grid.restore(run.now, run.before)  # where it was when the run was interrupted
         log(INFO, "Resumed after round %d", len(run.recorder.rounds))
     elif journal is not None:
         arrays = {} if warm_start is None else warm_start.arrays
@@ -162,7 +165,7 @@ def begin_study(
     run.num_rounds = num_rounds  # which may be larger than in the journal
     run.note_aims(registry.aims or NUMBER)
     run.write(Event("agents", values=registry.for_journal()))
-    return run
+    return Rounds(run, grid, stop)
 
 
 def _make_run(
@@ -308,7 +311,7 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
     return run.recorder.study(study_settings(run, status), run.results())
 
 
-def end_study(run: StudyRun) -> None:
+def end_study(rounds: Rounds) -> None:
     """Tell the agents that the study has ended, and log its results.
 
     Raises
@@ -316,11 +319,10 @@ def end_study(run: StudyRun) -> None:
     ObjectiveError
         If every evaluation failed, or not one valid reply came.
     """
-    grid, stop = run.grid, run.stop
-    assert grid is not None, "it has run"
+    run, grid = rounds.run, rounds.grid
     try:
-        connected = grid.get_node_ids()
-        drive(grid, run.registry.tell_end(run.study, connected, run.settings.round_timeout), stop)
+        told = run.registry.tell_end(run.study, grid.get_node_ids(), run.settings.round_timeout)
+        drive(grid, told, rounds.stop)
     except Stopped:
         raise
     except Exception:  # the study is complete; the agents' answers are in their journals

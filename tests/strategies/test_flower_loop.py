@@ -56,9 +56,10 @@ def test_the_arrays_of_a_study_are_the_start_of_another(start: Any) -> None:
     earlier = fts().start(agents(4), num_rounds=4)
     strategy, fresh = fts(4), fts(4)
     start(strategy, agents(4), earlier.arrays, 2)
-    assert len(strategy._run.server.state.messages) == 8, "those of the earlier study, and those of this one"
+    # those of the earlier study, and those of this one
+    assert len(strategy._rounds.run.server.state.messages) == 8
     fresh.start(agents(4), num_rounds=2)
-    assert len(fresh._run.server.state.messages) == 4
+    assert len(fresh._rounds.run.server.state.messages) == 4
 
 
 @BOTH_LOOPS

@@ -255,7 +255,7 @@ def test_late_joiner_with_another_space_is_refused_and_the_run_goes_on():
     strategy = RandomSearch(num_agents=2, seed=1)
     study = strategy.start(grid(3, spaces={2: OTHER}, faults=faults), num_rounds=6).study
     assert set(study.trials["agent"].tolist()) == {"0", "1"}
-    assert "digest" in strategy._run.registry.refused[1003]
+    assert "digest" in strategy._rounds.registry.refused[1003]
 
 
 def config(**entries):
