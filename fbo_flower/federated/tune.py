@@ -23,7 +23,8 @@ from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import Config, SearchSpace, check_space
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.files import writable_directory
-from fbo_flower.strategies.exchange import Stopped, ending_with_its_superlink, warnings_of_flower
+from fbo_flower.strategies.exchange import Stopped
+from fbo_flower.strategies.process import ending_with_its_superlink, warnings_of_flower
 from fbo_flower.strategies.settings import check_callbacks
 from fbo_flower.study.directory import Keep
 from fbo_flower.trackers.callback import Callback, StudyInfo

@@ -32,7 +32,7 @@ from fbo_flower.federated.step import MISTAKES, Failure, Run, Step, TrialRun, le
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import Config
 from fbo_flower.storage import Event, StudyJournal
-from fbo_flower.strategies.exchange import interruptible
+from fbo_flower.strategies.process import interruptible
 from fbo_flower.strategies.settings import Callbacks
 from fbo_flower.study.schema import ROUNDS, SCHEMA, TRIALS
 from fbo_flower.study.study import Study

@@ -27,7 +27,7 @@ from flwr.clientapp import ClientApp
 
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.simulation.grids import collect_rarely, identify, reply_all
-from fbo_flower.strategies.exchange import uninterrupted
+from fbo_flower.strategies.process import uninterrupted
 
 _START_SECONDS = 120.0  # how long the workers may take to start
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")

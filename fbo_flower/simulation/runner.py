@@ -51,7 +51,7 @@ from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.storage.paths import path_of
 from fbo_flower.strategies import RoundProgress, TuningStrategy
-from fbo_flower.strategies.exchange import uninterrupted
+from fbo_flower.strategies.process import uninterrupted
 from fbo_flower.strategies.settings import TuningResult, check_extent
 from fbo_flower.study.directory import Directory, Keep, removed_if_empty, study_directory
 from fbo_flower.study.schema import REGRET, TIMES

@@ -40,15 +40,8 @@ from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
-from fbo_flower.strategies.exchange import (
-    Clocked,
-    Exchange,
-    Exchanges,
-    Stopped,
-    drive,
-    ending_with_its_superlink,
-    interruptible,
-)
+from fbo_flower.strategies.exchange import Clocked, Exchange, Exchanges, Stopped, drive
+from fbo_flower.strategies.process import ending_with_its_superlink, interruptible
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.rounds import Rounds
 from fbo_flower.strategies.settings import (

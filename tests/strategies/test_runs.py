@@ -21,7 +21,7 @@ from fbo_flower.algorithms.records import Best, Report, ServerResults, Trials
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.strategies import FTS, FedEI, RandomSearch, RoundProgress, exchange
+from fbo_flower.strategies import FTS, FedEI, RandomSearch, RoundProgress, process
 from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.recorder import Recorder
 from fbo_flower.wire.codec import Disclosure
@@ -273,7 +273,7 @@ class HttpGrid(InProcessGrid):
 
 
 def test_a_run_whose_superlink_is_gone_ends_and_frees_its_journal(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(exchange, "_SILENCE", 0.2)
+    monkeypatch.setattr(process, "_SILENCE", 0.2)
     strategy, journal = search(), tmp_path / "study.db"
     with pytest.raises(KeyboardInterrupt):
         strategy.start(HttpGrid(agents(3)._app, 3), num_rounds=9, journal=journal)
