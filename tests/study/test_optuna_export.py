@@ -69,6 +69,7 @@ def test_a_study_comes_back_as_it_was_and_nothing_is_written_twice(study, tmp_pa
     half.to_optuna(tmp_path / file, one_study=one_study)
     for _ in range(2):
         written = study.to_optuna(tmp_path / file, one_study=one_study)
+    assert (tmp_path / file).read_bytes().startswith(b"SQLite format 3") is (file == "study.db")
     if one_study:
         assert names(written) == ["by chance"]
         assert {trial.user_attrs["agent"] for trial in written[0].trials} == {"0", "1", "2"}
