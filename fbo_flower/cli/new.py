@@ -45,7 +45,7 @@ _MEASURED = {  # output -> how the app measures it, and its value
 }
 _BEST = """\
     for agent, best in study.best.items():  # of agents whose operators disclose their values
-        print(f"agent {agent}: {best['value']:.4f} with {best['config']}")"""
+        print(f"agent {agent}: {best.get('value', best.get('mean')):.4f} with {best['config']}")"""
 _FRONT = """\
     for agent in dict.fromkeys(study.trials["agent"]):  # whose operators disclose their values
         front = study.front(agent)

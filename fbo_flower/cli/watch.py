@@ -31,6 +31,7 @@ from fbo_flower.storage.files import open_own
 from fbo_flower.storage.paths import path_of
 from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.study.directory import holds_study
+from fbo_flower.study.ranking import expected
 from fbo_flower.study.study import Study
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class RunState:
     best: float | None = None  # None: no agent disclosed a value; so is the mean of the agents' best values
     mean: float | None = None
     disclosed: bool = False
+    several: bool = False  # whether there are several objectives, which have no best
     open_round: int = 0  # 0: none is open
     simulated: bool = False  # whether durations are those of a simulated clock
     ended: bool = False
@@ -83,15 +85,7 @@ class RunState:
         if self.asked:
             yield _line("open", f"round {self.open_round}: {self.heard:,} of {self.asked:,} agents answered")
         yield from self._about_agents()
-        if self.best is not None:
-            best = f"{self.best:.6g}" + ("" if self.mean is None else f", mean over agents {self.mean:.6g}")
-        elif not totals["replies"]:
-            best = "no round has ended yet"
-        elif self.disclosed:
-            best = "no evaluation has succeeded yet"
-        else:
-            best = "not disclosed; each device has its own: fbo-flower best JOURNAL"
-        yield _line("best", best)
+        yield _line("best", self.best_text)
         counted = f"{totals['evaluations']:,} done" if totals["evaluations"] else "not counted"
         yield _line("evaluations", f"{counted}, {totals['failed_trials']:,} failed")
         lost = f"{totals['failures']:,} lost, {totals['refused']:,} refused"
@@ -107,6 +101,21 @@ class RunState:
             end = now + timedelta(seconds=left)
             day = "" if end.date() == now.date() else f"{end:%Y-%m-%d} "
             yield _line("end", f"expected at {day}{end:%H:%M:%S}, in {duration(left)}")
+
+    @property
+    def best_text(self) -> str:
+        """The best value and the mean of the agents' best values, or why there is none."""
+        if self.best is not None:
+            return f"{self.best:.6g}" + ("" if self.mean is None else f", mean over agents {self.mean:.6g}")
+        if not self.totals["replies"]:
+            return "no round has ended yet"
+        if not self.disclosed:
+            return "not disclosed; each device has its own: fbo-flower best JOURNAL"
+        if self.totals["evaluations"] <= self.totals["failed_trials"]:
+            return "no evaluation has succeeded yet"
+        if self.several:
+            return "several objectives have none; fbo-flower best shows the fronts"
+        return "no trial holds the limits yet"
 
     def _share(self) -> float | None:
         """Return how much of the run is done; None if its end is not known."""
@@ -162,6 +171,7 @@ def state_of_run(run: StudyRun, ended: bool) -> RunState:
         best=best,
         mean=mean,
         disclosed=recorder.disclosed,
+        several=len(recorder.aims.objectives) > 1,
         open_round=run.open_round,
         simulated=run.clocked,
         ended=ended,
@@ -174,11 +184,12 @@ def state_of_study(study: Study, algorithm: str) -> RunState:
     trials = study.trials.where(algorithm=algorithm)
     failed = trials.take(~np.isfinite(trials["value"]))
     best, mean = (float(rounds[name][-1]) if len(rounds) else np.nan for name in ("best", "mean_incumbent"))
-    found = study.recommendations.where(algorithm=algorithm)["value"]
-    found = found[np.isfinite(found)]
+    found = study.recommendations.where(algorithm=algorithm)
+    found = found.take(np.isfinite(found["value"]))
     if not np.isfinite(best) and len(found):
-        best = float(found.min() if study.minimizes(algorithm) else found.max())
-        mean = estimate(found).mean
+        sign = -1.0 if study.minimizes(algorithm) else 1.0
+        best = float(found["value"][np.argmax(sign * expected(found))])
+        mean = estimate(found["value"]).mean
     totals = {name: int(rounds[name].sum()) for name in _TOTALS if name != "evaluations"}
     number = int(run.get("num_agents") or len(set(trials["agent"].tolist())))
     agents = set(trials["agent"].tolist()) or {str(k) for k in range(number)}
@@ -193,6 +204,7 @@ def state_of_study(study: Study, algorithm: str) -> RunState:
         best=best if np.isfinite(best) else None,
         mean=mean if np.isfinite(mean) else None,
         disclosed=bool(len(trials)) or bool(np.isfinite(best)),
+        several=len(study.objectives) > 1,
         ended=run.get("status", "finished") == "finished",
     )
 
@@ -299,8 +311,8 @@ class WatchedRun:
             if not state.ended or journal is journals[-1]:
                 yield from journal.lines(now)
             else:
-                best = "not disclosed" if state.best is None else f"best {state.best:.6g}"
-                yield printable(f"{state.label}: ended after {len(state.seconds)} rounds, {best}")
+                ended = f"ended after {len(state.seconds)} rounds"
+                yield printable(f"{state.label}: {ended}, best {state.best_text}")
 
     @property
     def may_change(self) -> bool:

@@ -9,6 +9,7 @@ processes can share a study.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -177,7 +178,7 @@ class EISampler(BaseSampler):
     ) -> None:
         """Store the constraints of a trial, where all of Optuna looks for them."""
         if self._constraints is not None and state in {TrialState.COMPLETE, TrialState.PRUNED}:
-            found = [float(number) for number in self._constraints(trial)]
+            found = [float(number) for number in self._constraints(copy.deepcopy(trial))]
             if any(map(math.isnan, found)):
                 raise ValueError("constraints_func: expected numbers, got NaN; return a positive one instead")
             study._storage.set_trial_system_attr(trial._trial_id, "constraints", found)

@@ -6,6 +6,7 @@ one process and told in another. A trial that ends without a word to the sampler
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import sys
@@ -228,7 +229,7 @@ class FederatedSampler(BaseSampler):
         found = {name: value for (name, _), value in zip(aims.objectives, values, strict=True)}
         excesses: dict[str, Any] = {}
         if self._constraints is not None:
-            own = list(self._constraints(trial))
+            own = list(self._constraints(copy.deepcopy(trial)))
             if len(own) != len(aims.limits):
                 raise ConfigError(
                     f"constraints_func: expected {len(aims.limits)} numbers, one for each limit of the app, "

@@ -37,6 +37,7 @@ from flwr.common.logger import log
 from fbo_flower.algorithms.options import Settings, bounded, checked, choice, flag, integer
 from fbo_flower.errors import ConfigError, WireError, kind_of, printable
 from fbo_flower.space.checks import as_real, show
+from fbo_flower.space.copies import own
 
 MetricLike = str | Callable[[Mapping[str, Any]], float]
 Bounds = tuple[float, float]  # least and largest value of a metric
@@ -74,8 +75,8 @@ class Metric:
                 f"the metrics, got {given!r}"
             )
         self._given = given
-        own = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
-        self.name = "metric" if own == "<lambda>" else own
+        name = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
+        self.name = "metric" if name == "<lambda>" else name
 
     def of(self, metrics: Mapping[str, Any]) -> float | None:
         """Return the value; None if these metrics do not hold it."""
@@ -105,7 +106,7 @@ class Metric:
         """Return the value, or raise ConfigError with what was expected."""
         if not isinstance(self._given, str):
             try:
-                return _number(self._given(dict(metrics)))
+                return _number(self._given(own(dict(metrics))))
             except Exception as error:  # of the user's function
                 raise ConfigError(
                     f"what {self.name}(metrics) reads ({type(error).__name__}: {printable(str(error))[:200]})"

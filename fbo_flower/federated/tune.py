@@ -176,7 +176,7 @@ def _run(tuner: Tuner, keep: Keep) -> None:
         raise KeyboardInterrupt(f"tune_federation was interrupted; {keep.how_to_continue()}") from None
     finally:
         resumable = tuner.journal is not None and status != "finished"
-        tuner.trackers.finished(tuner.trials, status, resumable=resumable)
+        tuner.trackers.finished(tuner.trials, tuner.ranking()[:1], status, resumable=resumable)
 
 
 def _check(build: object, space: object, keep: object, groups: Mapping[str, object]) -> None:

@@ -34,7 +34,7 @@ from fbo_flower.space.space import Config
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.strategies.process import interruptible
 from fbo_flower.strategies.settings import Callbacks
-from fbo_flower.study.schema import ROUNDS, SCHEMA, TRIALS
+from fbo_flower.study.schema import RECOMMENDATIONS, ROUNDS, SCHEMA, TRIALS
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
 from fbo_flower.study.trial import FAILED, STOPPED_EARLY, SUCCEEDED, Trial
@@ -86,8 +86,20 @@ class Trackers(Callbacks):
         best = self._sign * max(values, default=math.nan)
         self._call("on_round", RoundInfo(self._round, {**numbers, "best": best}))
 
-    def finished(self, trials: Sequence[FederatedTrial], status: str, *, resumable: bool) -> None:
-        """Tell that the run has ended, and before it what is left, unless a resumed run may go on with it."""
+    def finished(
+        self,
+        trials: Sequence[FederatedTrial],
+        best: Sequence[FederatedTrial],
+        status: str,
+        *,
+        resumable: bool,
+    ) -> None:
+        """Tell that the run has ended, and before it what is left, unless a resumed run may go on with it.
+
+        Parameters
+        ----------
+        best : the best trial, as `TunedFederation` has it; none without a value
+        """
         if not resumable:
             self._show(trials)
         rows = [
@@ -98,10 +110,16 @@ class Trackers(Callbacks):
             if trial.rounds or trial.failure
         ]  # fmt: skip
         run = {"algorithm": "tune_federation", "status": status, "minimize": self._info.minimize}
+        bests = [
+            {"algorithm": "tune_federation", "agent": AGENT, "config": trial.config, "mean": math.nan,
+             "value": self._sign * (trial.value if trial.judged is None else trial.judged)}
+            for trial in best
+        ]  # fmt: skip
         study = Study(
             {"schema": SCHEMA, "name": "tune_federation", "runs": [run]},
             Table.from_rows(rows, TRIALS),
             Table.from_rows([], ROUNDS),
+            recommendations=Table.from_rows(bests, RECOMMENDATIONS),
         )
         self._call("on_finish", study)
 

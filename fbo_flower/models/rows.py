@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ def _stages(model: Any, rows: Any) -> Iterator[Any]:
                 continue
             yield from _stages(step, rows)
             if step is not model.steps[-1][1]:
-                rows = step.transform(rows)
+                rows = step.transform(copy(rows))  # some work in place
         return
     inner: list[tuple[Any, Any]] = []
     if isinstance(model, FeatureUnion):

@@ -79,7 +79,7 @@ def predict(
     extra = sorted(check_trusted(trusted))
     if in_process:
         try:
-            result = worker.run(payload, x, method, extra, limits)
+            result = worker.run(payload, x.copy(), method, extra, limits)  # some predict in place
         except MemoryError as error:
             raise ModelError(f"model: {method} needs more memory than there is") from error
     else:

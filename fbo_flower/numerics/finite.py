@@ -15,6 +15,7 @@ import numpy as np
 from fbo_flower.numerics.arrays import Array, IntArray
 
 LARGEST = float(np.finfo(np.float64).max)
+SMALLEST = float(np.finfo(np.float64).tiny)  # a share of a smaller number may be 0
 FARTHEST = 1e100  # of a standardised value: other agents' units may be far smaller
 
 
@@ -105,5 +106,6 @@ def span(low: float, high: float, share: float, least: float = 0.0) -> tuple[flo
     ----------
     least : share of its size, by which an interval of one point becomes wider
     """
-    margin = share * difference(high, low) if high > low else least * (abs(high) or 1e-12)
+    size = abs(high) if abs(high) > SMALLEST else 1e-12
+    margin = share * difference(high, low) if high > low else least * size
     return float(difference(low, margin)), float(difference(high, -margin))

@@ -268,12 +268,22 @@ class Recorder:
         named = {"replies": counts["replies"], "evaluations": counts["evaluations"]}
         return {**named, "failed": counts["failed_trials"], "best": best, "mean": mean}
 
+    @property
+    def best_agent(self) -> str:
+        """The agent whose best value is the best, compared as in `Study.best_value`; "" without one."""
+
+        def expected(agent: str) -> float:
+            mean: float = self.recommended.get(agent, {}).get("mean", math.nan)
+            return mean if math.isfinite(mean) else self.incumbents[agent]
+
+        return (min if self.aims.minimize else max)(self.incumbents, key=expected, default="")
+
     def best_and_mean(self) -> tuple[float, float]:
         """Return the best and the mean of the agents' best values; NaN if no agent disclosed one."""
-        values = list(self.incumbents.values())
-        if not values:
+        if not self.incumbents:
             return math.nan, math.nan
-        return (min if self.aims.minimize else max)(values), finite.mean(np.array(values))
+        values = np.array(list(self.incumbents.values()))
+        return self.incumbents[self.best_agent], finite.mean(values)
 
     def close_round(self, server_round: int, seconds: float | None = None) -> RoundProgress:
         """Add the row of the round and return its numbers.

@@ -346,10 +346,9 @@ def result_lines(run: StudyRun, results: ServerResults) -> list[str]:
         + failures_text(totals["failed_trials"], totals["evaluations"], recorder.reason)
     ]
     if recorder.incumbents:
-        top_of = min if recorder.aims.minimize else max
-        best = top_of(recorder.incumbents, key=lambda agent: recorder.incumbents[agent])
+        best, _ = recorder.best_and_mean()
         lines.append(
-            f"Best value {number_text(recorder.incumbents[best])}, of agent {best}; "
+            f"Best value {number_text(best)}, of agent {recorder.best_agent}; "
             f"{len(recorder.incumbents)} of {len(run.registry.nodes)} agents disclosed a value"
         )
     if totals["replies"] and not recorder.disclosed and not run.algorithm.roles:

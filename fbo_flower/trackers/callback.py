@@ -219,35 +219,36 @@ class InlineProgress(Callback):
 
     def __init__(self) -> None:
         self._stream, self._over = shown_on()
-        self._trials, self._best, self._written = 0, math.nan, 0
+        self._told: list[str] = []  # the trials of the open round
+        self._trials = self._written = 0
 
     def on_trial(self, study: StudyInfo, trial: Trial) -> None:
-        """Show a trial that has ended."""
+        """Keep a trial that has ended until the end of its round, which says the best value."""
         if trial.state == RUNNING:
             return
-        self._trials += 1
-        if not study.objectives:
-            known = [value for value in (self._best, trial.value) if not math.isnan(value)]
-            self._best = (min if study.minimize else max)(known, default=math.nan)
-        rounds = f"/{study.num_rounds}" if study.num_rounds else ""
-        parts = [f"round {trial.round}{rounds}", f"{self._trials} trial{'s' * (self._trials > 1)}"]
-        parts += [] if math.isnan(self._best) else [f"best {number_text(self._best)}"]
         numbers = trial.outputs or ({"": trial.value} if math.isfinite(trial.value) else {})
         values = [f"{name} {number_text(value)}".strip() for name, value in numbers.items()]
         shorts = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in trial.config.items()}
         config = [f"{name} {value}" for name, value in shorts.items()]
-        shown = f"{trial.agent}: {', '.join(values) or trial.state} at {', '.join(config)}"
-        self._write(printable(f"{', '.join(parts)}; {shown}"))
+        self._told.append(f"{trial.agent}: {', '.join(values) or trial.state} at {', '.join(config)}")
 
     def on_round(self, study: StudyInfo, finished: RoundInfo) -> None:
-        """Show a round without disclosed trials."""
+        """Show the trials of a round, or the round if no trial is disclosed."""
+        number = f"round {finished.round}{f'/{study.num_rounds}' if study.num_rounds else ''}"
+        best = finished.numbers.get("best", math.nan)
+        value = "" if math.isnan(best) else f", best {number_text(best)}"
+        for shown in self._told:
+            self._trials += 1
+            trials = f"{self._trials} trial{'s' * (self._trials > 1)}"
+            self._write(printable(f"{number}, {trials}{value}; {shown}"))
+        self._told = []
         if not self._trials:
-            self._write(f"round {finished.round}{f'/{study.num_rounds}' if study.num_rounds else ''}")
+            self._write(number)
 
     def on_finish(self, study: StudyInfo, result: Study) -> None:
         """End the line, and begin anew for another study."""
         self._end_line()
-        self._trials, self._best = 0, math.nan
+        self._told, self._trials = [], 0
 
     @contextmanager
     def shown(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ from fbo_flower.errors import ObjectiveError
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.durations import constant
 from fbo_flower.simulation.grids import ClockedGrid, Fault
+from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.strategies import RandomSearch
@@ -102,6 +103,21 @@ def test_values_that_were_not_disclosed_are_not_made_up(tmp_path):
     text = shown(tmp_path / "failing", settings, up_to(events, "round", 1))
     assert "no evaluation has succeeded yet" in text
     assert "failing    0 (1 failed), 1 (1 failed)" in text
+
+
+def test_where_there_is_no_best_value_the_reason_is_said(tmp_path, capsys):
+    space = SearchSpace({"x": Float(0, 1)})
+    for aims, reason in (
+        ({"objectives": {"a": "max", "b": "max"}}, "several objectives have none; fbo-flower best shows"),
+        ({"objectives": {"a": "max"}, "limits": {"b": "<= -1"}}, "no trial holds the limits yet"),
+    ):
+        place = tmp_path / reason[:7]
+        keep = Keep(out=place / "out", journals=place / "in")
+        simulate(lambda config, data: {"a": 1.0, "b": 0.0}, space, 2, "random", 2, engine="inline",
+                 keep=keep, **aims)  # fmt: skip
+        for name in ("in", "out"):
+            assert run(["watch", str(place / name), "--once"]) == 0
+            assert f"  best         {reason}" in capsys.readouterr().out
 
 
 def test_an_agent_that_others_overtake_is_silent_in_an_asynchronous_run(tmp_path):

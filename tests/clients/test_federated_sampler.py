@@ -285,12 +285,18 @@ def test_constraints_func_says_the_limits_and_the_storage_only_whether_they_hold
         wrong = FederatedSampler(journal, 60, constraints_func=lambda trial: [1.0])
         with pytest.raises(ConfigError, match=r"constraints_func: expected 2 numbers, .* got 1"):
             optuna.create_study(sampler=wrong).optimize(objective, n_trials=1)
-        study = optuna.create_study(
-            sampler=FederatedSampler(journal, 60, constraints_func=lambda trial: [-3.0, 2.0])
-        )
-        study.optimize(objective, n_trials=2)
+
+        def clumsy(trial):
+            trial.params.clear()
+            return [-3.0, 2.0]
+
+        study = optuna.create_study(sampler=FederatedSampler(journal, 60, constraints_func=clumsy))
+        study.enqueue_trial({"rate": 0.01, "depth": 1, "kind": "a"})
+        study.optimize(objective, n_trials=3)
     assert [row["grams"] for row in found[0].study.trials["outputs"]] == pytest.approx([42.678] * 2)
-    assert [trial.system_attrs["constraints"] for trial in study.trials] == [[-1.0, 1.0]] * 2
+    assert known(tmp_path) == [study.trials[0].params]
+    assert list(found[0].study.trials["config"]) == [trial.params for trial in study.trials[1:]]
+    assert [trial.system_attrs["constraints"] for trial in study.trials[1:]] == [[-1.0, 1.0]] * 2
     assert "45.6" not in str([trial.system_attrs for trial in study.trials])
 
 

@@ -1,5 +1,6 @@
 """A site trains, packs and judges real models."""
 
+import copy
 import re
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 from crafted_models import X, Y, tree
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
@@ -46,13 +49,23 @@ def check_judged(site, make_model, data):
     """What a site trains it judges as scikit-learn does."""
     shipment = site.train({}, CONTEXT)
     assert shipment.num_rows == 90
-    expected = np.mean(make_model({}).fit(*data.inbag).predict(X[90:]) != data.outbag.y)
+    expected = np.mean(make_model({}).fit(*data.inbag).predict(X[90:].copy()) != data.outbag.y)
     assert site.judge(shipment.model, "outbag", CONTEXT) == (pytest.approx(expected), 30)
     return shipment
 
 
-def test_what_a_site_trains_it_can_judge():
-    check_judged(model_site_of(), lambda config: DecisionTreeClassifier(max_depth=2), DATA)
+@pytest.mark.parametrize(
+    "make_model",
+    [
+        lambda config: DecisionTreeClassifier(max_depth=2),
+        lambda config: make_pipeline(StandardScaler(copy=False), DecisionTreeClassifier(max_depth=2)),
+    ],
+    ids=["tree", "works in place"],
+)
+def test_what_a_site_trains_it_can_judge(make_model):
+    data = copy.deepcopy(DATA)
+    check_judged(model_site_of(make_model, data), make_model, copy.deepcopy(DATA))
+    assert np.array_equal(np.concatenate([bag.x for bag in data]), X)
 
 
 # -- a site's own model, before it leaves ----------------------------------------------------------

@@ -51,6 +51,15 @@ def test_trackers_get_a_trial_for_each_configuration_with_its_curve(caplog):
     assert "the study goes on: ValueError: of a tracker" in caplog.text
 
 
+def test_the_best_that_trackers_get_is_that_of_the_result():
+    """A finalist on all clients, and not the largest value of any trial, which few clients have judged."""
+    told = Noted()
+    tuned = tune(told, finalists=2, schedule="halving", num_parallel=3, num_trials=9)
+    largest = tuned.trials.take([int(tuned.trials["value"].argmax())])
+    assert largest["trial"][0] != tuned.best_trial
+    assert (told.result.best_config, told.result.best_value) == (tuned.best_config, tuned.best_value)
+
+
 def test_optuna_shows_the_trials_and_their_intermediate_values(tmp_path):
     pytest.importorskip("optuna")
     tuned = tune(OptunaTracker(tmp_path / "study.log"))

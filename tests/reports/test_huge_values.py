@@ -29,6 +29,7 @@ VALUES = {
     "huge and tiny": [1e308, TINY, 1.0, -1e308],
     "failures only": [np.nan] * 4,
     "one trial": [MAX],
+    "smallest": [TINY] * 4,
 }
 SMALL_HCT = HCT(budget=200, max_evaluations_per_round=40)
 SPACE = SearchSpace({"x": Float(TINY, MAX, log=True), "z": Float(0.0, MAX), "k": Float(-1e-320, 1e-320)})

@@ -25,6 +25,7 @@ from fbo_flower import Categorical, Float, Int, Optimizer, SearchSpace, simulate
 from fbo_flower.algorithms import ALGORITHMS, DPFTS, FTS
 from fbo_flower.clients import Bag, ObjectiveContext, SiteData, SiteObjective, client_app
 from fbo_flower.federated import Run, Search, TunerProgress, tune_federation
+from fbo_flower.federated.replies import Metric
 from fbo_flower.simulation import Agents, Clock, InProcessGrid, Start
 from fbo_flower.space.copies import own
 from fbo_flower.space.held import HeldSpace
@@ -392,6 +393,12 @@ def test_hooks_of_a_tuned_federation_may_change_what_they_are_given():
     found, expected = result(clumsy=True), result(clumsy=False)
     assert (found.trials, found.curves) == (expected.trials, expected.curves)
     assert found.best_arrays == expected.best_arrays
+
+
+def test_a_function_of_the_metrics_may_change_them():
+    metrics = {"losses": [3.0, 2.0, 1.0]}
+    metric = Metric(lambda given: given.pop("losses").pop())
+    assert [metric.of(metrics), metric.required(metrics), metrics] == [1.0, 1.0, {"losses": [3.0, 2.0, 1.0]}]
 
 
 def test_each_node_of_a_grid_gets_a_message_of_its_own():

@@ -6,13 +6,17 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.clientapp import ClientApp
 
 from fbo_flower.cli.main import run as command
+from fbo_flower.cli.watch import state_of_study
 from fbo_flower.clients import TuningAgent, add_tuning
-from fbo_flower.errors import ObjectiveError
+from fbo_flower.errors import ObjectiveError, number_text
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.space import Float, Int, SearchSpace
 from fbo_flower.strategies import FTS, RandomSearch
+from fbo_flower.study import Study, Table
+from fbo_flower.study.schema import ROUNDS
+from fbo_flower.trackers import InlineProgress
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "n": Int(1, 9)})
 
@@ -139,6 +143,30 @@ def test_the_end_of_a_study_that_an_agent_does_not_know_is_nothing(tmp_path):
 
 
 # -- what server and agents say ------------------------------------------------------------------
+
+
+def test_the_best_of_noisy_values_is_the_same_wherever_it_is_shown(tmp_path, capsys, lines):
+    """It is the measured value of the agent with the best mean; another agent has a larger value."""
+
+    def noise(config, data, context):
+        return context.rng.normal() - (config["x"] - 0.4) ** 2
+
+    keep, rounds = Keep(out=tmp_path / "out", journals=tmp_path / "in"), []
+    given = {"seed": 6, "engine": "inline", "keep": keep, "callbacks": [rounds.append, InlineProgress()]}
+    study = simulate(noise, SearchSpace({"x": Float(0, 1)}), 2, "ei", 6, **given)
+    progress = capsys.readouterr().err.splitlines()[-1]
+    best, other = study.best["1"], study.best["0"]
+    assert best["mean"] > other["mean"], "by its value it is the worse one"
+    assert best["value"] < other["value"] < study.trials["value"].max()
+    assert (study.best_value, study.best_config) == (best["value"], best["config"])
+    assert study.rounds["best"][-1] == rounds[-1].best == best["value"]
+    assert f", best {number_text(best['value'])}; " in progress
+    assert f"Best value {number_text(best['value'])}, of agent 1;" in "\n".join(lines)
+    for place in ("in", "out"):
+        assert command(["watch", str(tmp_path / place), "--once"]) == 0
+        assert f"best         {best['value']:.6g}, mean over agents" in capsys.readouterr().out
+    bare = Study(study.settings, study.trials, Table.from_rows([], ROUNDS), None, study.recommendations)
+    assert state_of_study(bare, "ei").best == best["value"]
 
 
 def test_the_server_says_that_values_are_not_disclosed_and_agents_log_their_own(lines):
