@@ -36,6 +36,9 @@ def main(program: str = "fbo-flower", more: str = "") -> None:
     program : its name in usage lines
     more : a module that adds commands to `app` when it is imported
     """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the caller closed it; no other file may get its descriptor
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # stays open
     guard()
     if more:
         import_module(more)

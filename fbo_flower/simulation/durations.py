@@ -151,8 +151,8 @@ def _read_table(path: Path) -> dict[str, list[float]]:
             names = set(rows.fieldnames or ())
             if not {"agent", "seconds"} <= names and not {"agent", "started", "ended"} <= names:
                 raise ConfigError(
-                    f"durations: {path}: expected the columns agent and seconds, or the times.csv of a "
-                    f"study, got {', '.join(sorted(names)) or 'none'}"
+                    "expected the columns agent and seconds, or the times.csv of a study, got "
+                    f"{', '.join(sorted(names)) or 'none'}"
                 )
             for row in rows:
                 measured = "seconds" not in names
@@ -160,10 +160,9 @@ def _read_table(path: Path) -> dict[str, list[float]]:
                 found.setdefault(unguard(row["agent"]), []).append(seconds)
     except OSError as error:
         raise ConfigError(f"durations: {path}: cannot be read ({error.strerror})") from error
-    except (ValueError, TypeError, csv.Error) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"durations: {path}: expected a CSV file with numbers, {error}") from error
+    except (ValueError, TypeError, csv.Error) as error:  # ConfigError is a ValueError
+        expected = "" if isinstance(error, ConfigError) else "expected a CSV file with numbers, "
+        raise ConfigError(f"durations: {path}: {expected}{error}") from error
     return found
 
 

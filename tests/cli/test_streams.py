@@ -57,3 +57,14 @@ def test_a_process_in_another_locale_ends_in_order(module, settings, place):
     assert "Z" in done.stdout
     assert "Zürich ±" in (place / "out" / "privacy.md").read_text(encoding="utf-8")
     assert Study.load(place / "out").algorithms == ["Zürich ±"]
+
+
+@pytest.mark.parametrize("command", ["algorithms", "watch --once OUT", "export JOURNALS/agents --curves -"])
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+def test_a_stream_that_the_caller_closed_is_nothing_to_write_to(closed, command, place):
+    words = command.replace("OUT", f"{place / 'out'}").replace("JOURNALS", f"{place / 'journals'}").split()
+    script = "".join(f"os.close({n}); sys.std{('in', 'out', 'err')[n]} = None\n" for n in closed)
+    script = f"import os, sys\n{script}from fbo_flower.cli.main import main\nmain()"
+    done = python("-c", script, *words)
+    assert bool(done.stdout) == (1 not in closed)
+    assert not done.stderr

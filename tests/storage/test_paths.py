@@ -13,10 +13,12 @@ from flwr.app import Context, RecordDict
 from processes import ROOT
 
 from fbo_flower import Float, Optimizer, SearchSpace, Study, simulate
+from fbo_flower.cli.flower_cli import read_app
 from fbo_flower.cli.journals import journal_files
 from fbo_flower.cli.main import run
 from fbo_flower.cli.new import new_app
 from fbo_flower.cli.plan import data_files, read_plan, read_space
+from fbo_flower.cli.run import parse
 from fbo_flower.clients import Site, data_file
 from fbo_flower.clients.asking import mail_of
 from fbo_flower.clients.memory import journal_path
@@ -194,22 +196,33 @@ def test_a_file_of_an_editor_is_read_with_its_mark_and_line_ends(encoding, tmp_p
     assert read_text(path) == TOML
 
 
+READERS = {  # each file that a person may edit -> what reads it
+    "simulate.json": lambda path: read_plan(path.parent),
+    "space.toml": read_space,
+    "run.toml": lambda path: parse([str(path)], "--run-config"),
+    "pyproject.toml": lambda path: read_app(str(path.parent)),
+    "study.json": lambda path: Study.load(path.parent),
+    "peers": lambda path: Operator.read({"secure_peers": str(path), "secure_sums": 2}, None),
+    "times.csv": lambda path: parse_durations(f"table:{path}"),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (TOML.encode("utf-16"), "expected a text in UTF-8, got UTF-16; save the file"),
         (TOML.encode("utf-16-be"), "expected a text in UTF-8, got the byte 0xe9"),
         (TOML.encode("latin-1"), "expected a text in UTF-8, got the byte 0xe9"),
-        (b"x = 1\n\0\n", "got a NUL character in line 2"),
+        (b"x = 1\n\0\n", "got a NUL character in line 2|expected the columns agent and seconds"),
     ],
 )
-def test_a_text_in_another_encoding_is_refused_in_one_line(content, message, tmp_path):
-    path = tmp_path / "simulate.json"
+def test_a_text_in_another_encoding_is_refused_in_one_line(name, content, message, tmp_path):
+    path = tmp_path / name
     path.write_bytes(content)
-    for read in (read_space, lambda path: read_plan(path.parent)):
-        with pytest.raises(ConfigError, match=message) as caught:
-            read(path)
-        assert str(path) in str(caught.value)
+    with pytest.raises(ConfigError, match=message) as caught:
+        READERS[name](path)
+    assert str(path if name != "pyproject.toml" else tmp_path) in str(caught.value)
 
 
 def test_study_files_and_tables_are_read_with_a_mark(home, tmp_path):
