@@ -58,47 +58,37 @@ def say(*cells: object) -> None:
 # -- whole runs ------------------------------------------------------------------------------------
 
 COUNTS = {100: 5, 1000: 4, 5000: 3, 10_000: 3}  # agents -> rounds
-SLEEPS = ((0.001, 2000), (0.1, 100), (2.0, 8))  # seconds of an evaluation, number of agents
 PRIOR = 20  # observations that an agent holds
 
 
 def whole_runs(
-    *, quick: bool = False, long: bool = False, out: Any = None, limit: float = 150.0,
-    no_libraries: bool = False,
-) -> None:  # fmt: skip
-    """Measure seconds per round, peak memory and use of workers, by engine and number of agents.
+    *, quick: bool = False, out: Any = None, limit: float = 150.0, no_libraries: bool = False
+) -> None:
+    """Measure seconds per round and peak memory, by engine and number of agents.
 
     Every measurement (a cell) runs in a new process; its result is a JSON file in `OUT/cells`, and a cell
     with a result is not measured again. Then `libraries` measures parts that other libraries have too, and
     `page.py` writes the results into the page. A cell that takes longer than the limit (seconds) is stopped
-    and reported as such. `--quick` takes small numbers, about a minute, and writes no page; `--long` adds 20
-    rounds of 10000 agents, 25 minutes, and stops nothing; `--no-libraries` measures whole runs alone.
+    and reported as such. `--quick` takes small numbers, about a minute, and writes no page; `--no-libraries`
+    measures whole runs alone.
     """
     out = out or ROOT / "runs" / ("benchmarks-quick" if quick else "benchmarks")
     (out / "cells").mkdir(parents=True, exist_ok=True)
-    for cell in cells(quick, long):
+    for cell in cells(quick):
         path = out / "cells" / f"{name_of(cell)}.json"
         if not path.exists():
-            measure(cell, path, None if long else limit)
+            measure(cell, path, limit)
     if not (no_libraries or (out / "libraries.json").exists()):
-        command = [
-            sys.executable,
-            "-m",
-            "studies.benchmarks.speed",
-            "libraries",
-            "--out",
-            str(out / "libraries.json"),
-        ]
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-        subprocess.run(command + ["--quick"] * quick, env=environment, cwd=ROOT, check=True)
+        command = [sys.executable, "-m", "studies.benchmarks.speed", "libraries"]
+        command += ["--out", str(out / "libraries.json"), *["--quick"] * quick]
+        subprocess.run(command, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}, cwd=ROOT, check=True)
     if not quick:
         from studies.benchmarks.page import write_page
 
-        results = ROOT / "studies" / "results" / "benchmarks"
-        write_page(out, ROOT / "docs" / "results" / "benchmarks.md", results)
+        write_page(out, ROOT / "docs" / "results" / "benchmarks.md")
 
 
-def cells(quick: bool, long: bool) -> list[dict[str, Any]]:
+def cells(quick: bool) -> list[dict[str, Any]]:
     """Return the measurements to make, the most important first."""
     found: list[dict[str, Any]] = []
     for agents, rounds in COUNTS.items():
@@ -107,31 +97,20 @@ def cells(quick: bool, long: bool) -> list[dict[str, Any]]:
             found.append({"what": "idle", "rounds": rounds, **common})
             if not (quick and agents > 100):
                 found.append({"what": "fts", "rounds": min(3, rounds), "prior": PRIOR, **common})
-    for seconds, agents in SLEEPS[: 2 if quick else 3]:
-        asked = {"what": "random", "engine": "ray", "agents": agents, "rounds": 3, "sleep": seconds}
-        found.append({**asked, "options": {"num_initial": 1}})
-    for agents in () if quick else (1000, 10_000):
-        common = {"engine": "ray", "agents": agents, "rounds": 3}
-        bandit = {"budget": 400, "max_evaluations_per_round": 100}
-        found.append({"what": "pf-pne", "options": bandit, **common})
-        found.append({"what": "ts", "prior": PRIOR, **common})
     for agents in (100,) if quick else COUNTS:
         common = {"engine": "flower", "agents": agents, "rounds": 2 if agents < 5000 else 1}
         found.append({"what": "idle", **common})
-        if agents < 5000 or long:
+        if agents < 5000:
             found.append({"what": "fts", "prior": PRIOR, **common})
-    if long:
-        found.append({"what": "fts", "engine": "ray", "agents": 10_000, "rounds": 20, "prior": 0})
     return found
 
 
 def name_of(cell: dict[str, Any]) -> str:
     """Return the name of a cell's file."""
-    sleep = f"-sleep{cell['sleep']:g}" if "sleep" in cell else ""
-    return f"{cell['what']}-{cell['engine']}-{cell['agents']}-{cell['rounds']}{sleep}"
+    return f"{cell['what']}-{cell['engine']}-{cell['agents']}-{cell['rounds']}"
 
 
-def measure(cell: dict[str, Any], path: Path, limit: float | None) -> None:
+def measure(cell: dict[str, Any], path: Path, limit: float) -> None:
     """Run a cell and save its result with the machine's load at the start."""
     load = os.getloadavg()[0]
     begin = time.perf_counter()
@@ -278,7 +257,7 @@ def secure_sums(*, quick: bool = False) -> None:
         totals = [study.trials["value"].sum() for study in (plain, secure)]
         assert abs(totals[0] - totals[1]) < 1e-6 * abs(totals[0]), "the same decisions"
         each = [f"{study.rounds['seconds'].sum() / len(plain.rounds):.3f}" for study in (plain, secure)]
-        sent = [" / ".join(f"{s / len(t.rounds):.0f}" for s in traffic(t)) for t in (plain, secure)]
+        sent = [" / ".join(f"{s / len(t.rounds):.0f}" for s in traffic(t).values()) for t in (plain, secure)]
         say(f"{algorithm}, {problem}", agents, len(plain.rounds), *each, *sent)
 
 
