@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
+from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated, reference_point
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
@@ -30,14 +31,6 @@ RESTARTS, RAW, SAMPLES = 2, 64, 64  # of BoTorch's maximisation
 def is_installed(row: str = "GPSampler") -> bool:
     """Return whether the libraries of a comparator can be imported."""
     return all(importlib.util.find_spec(name) is not None for name in NEEDS.get(row, ("optuna",)))
-
-
-@dataclass(frozen=True)
-class Context:
-    """The second argument of an objective."""
-
-    partition: int
-    rng: np.random.Generator
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,8 @@ def evaluations(
     configs: list[dict[str, Any]] = []
 
     def evaluate(config: dict[str, Any]) -> Array:
-        context: Any = Context(agent, generator(seed, "objective", str(agent), len(configs)))
+        rng = generator(seed, "objective", str(agent), len(configs))
+        context = ObjectiveContext(str(agent), agent, len(configs), 1, rng)
         configs.append(config)
         return np.array([float(problem(config, context))])
 

@@ -129,8 +129,6 @@ def records(surface: Surface, budget: int, seed: int, names: Sequence[str]) -> A
             f"{name}/regret": made.regret.mean(axis=0, keepdims=True),
             f"{name}/cumulative regret": made.final,
             f"{name}/simple regret": made.simple,
-            f"{name}/floats exchanged": np.array(float(made.exchanged.sum())),
-            f"{name}/rounds": np.array(float(made.rounds)),
         }
     return found
 
