@@ -287,23 +287,6 @@ def table(columns: Sequence[object], rows: Iterable[Iterable[object]]) -> str:
     return "\n".join([head(columns), *map(row, rows)]) + "\n"
 
 
-def write_results(directory: Path, text: Iterable[str]) -> Path:
-    """Write the parts of a text, one after the other, into `results.md` and return this file."""
-    path = directory / "results.md"
-    with atomic_file(path, text=True) as stream:
-        stream.write("\n".join(text))
-    return path
-
-
-def write_csv(path: Path, columns: Sequence[object], rows: Iterable[Iterable[object]]) -> Path:
-    """Write a table as CSV and return the file."""
-    with atomic_file(path, text=True) as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(rows)
-    return path
-
-
 def panels(count: int, columns: int, width: float, height: float, **shared: Any) -> tuple[Any, list[Any]]:
     """Return a figure and `count` axes, row by row; the rest of the last row stays empty.
 
@@ -527,10 +510,15 @@ class Experiment:
             text += tables_of(part, mine)
             if part.drawn and any(line.metric == part.drawn for line in mine):
                 pictures.append(draw(part, mine, directory / part.picture))
-        cells = [[said(value) for value in line.__dict__.values()] for line in lines]
-        written = write_csv(directory / "results.csv", [f.name for f in fields(Line)], cells)
+        written = directory / "results.md", directory / "results.csv"
+        with atomic_file(written[0], text=True) as stream:
+            stream.write("\n".join(text))
+        with atomic_file(written[1], text=True) as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow([column.name for column in fields(Line)])
+            writer.writerows([said(value) for value in vars(line).values()] for line in lines)
         files = [] if self.more is None else self.more(directory, lines)
-        return [write_results(directory, text), written, *pictures, *files]
+        return [*written, *pictures, *files]
 
 
 def _with_seeds(part: Part, number: int | None) -> Part:
