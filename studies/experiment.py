@@ -44,7 +44,7 @@ OnJob = Callable[[str, int, int], None]  # told the stage, and how many of its j
 
 # -- one study in this process -------------------------------------------------------------------
 
-BYTES, FLOATS = ("bytes_down", "bytes_up"), ("floats_down", "floats_up")
+BYTES = ("bytes_down", "bytes_up")
 
 
 def run(
@@ -72,10 +72,19 @@ def run_budget(problem: Problem, algorithm: str, options: Mapping[str, Any], see
     return run(problem, algorithm, options, rounds_of(algorithm, number, budget), seed)
 
 
-def traffic(study: Study, columns: Sequence[str] = BYTES) -> Array:
-    """Return what was sent in a whole study per agent: bytes down and up, or other columns of its rounds."""
+def traffic(study: Study) -> Arrays:
+    """Return the bytes down and up of a whole study per agent."""
     agents = int(study.settings["runs"][0]["num_agents"])
-    return np.array([float(np.sum(study.rounds[name])) / agents for name in columns])
+    return {name: np.array(float(np.sum(study.rounds[name])) / agents) for name in BYTES}
+
+
+def has_data(problem: Problem) -> bool:
+    """Return whether the problem's data files are there."""
+    try:
+        problem.check_data()
+    except ConfigError:
+        return False
+    return True
 
 
 def score(problem: Problem, config: Config, partition: int) -> float | None:
@@ -107,6 +116,22 @@ def curve_of(problem: Problem, agent: int, configs: Sequence[Config], values: Ar
     best = [int(np.argmax(seen[: i + 1])) for i in range(len(seen))]
     known = [score(problem, config, agent) for config in configs]
     return np.array([values[i] if known[i] is None else known[i] for i in best], dtype=np.float64)
+
+
+def observed(study: Study, problem: Problem) -> Arrays:
+    """Return the observations of all agents of a study, as a job saves them."""
+    trials = study.trials
+    return {
+        "agent": np.array(trials["agent"].tolist(), dtype=np.float64),
+        "points": np.array([problem.space.encode(config) for config in trials["config"]]),
+        "values": np.asarray(trials["value"], dtype=np.float64),
+    }
+
+
+def held(saved: Arrays, agents: Iterable[int], count: int | None = None) -> dict[str, tuple[Array, Array]]:
+    """Return agent -> points and values of the first `count` of its saved observations; None: all."""
+    rows = {agent: np.flatnonzero(saved["agent"] == agent)[:count] for agent in agents}
+    return {str(agent): (saved["points"][r], saved["values"][r]) for agent, r in rows.items()}
 
 
 def starting_points(problem: Problem, seed: int, number: int) -> list[list[Config]]:
@@ -260,23 +285,6 @@ def table(columns: Sequence[object], rows: Iterable[Iterable[object]]) -> str:
     | 0 | 0.5 |
     """
     return "\n".join([head(columns), *map(row, rows)]) + "\n"
-
-
-def write_results(directory: Path, text: Iterable[str]) -> Path:
-    """Write the parts of a text, one after the other, into `results.md` and return this file."""
-    path = directory / "results.md"
-    with atomic_file(path, text=True) as stream:
-        stream.write("\n".join(text))
-    return path
-
-
-def write_csv(path: Path, columns: Sequence[object], rows: Iterable[Iterable[object]]) -> Path:
-    """Write a table as CSV and return the file."""
-    with atomic_file(path, text=True) as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(rows)
-    return path
 
 
 def panels(count: int, columns: int, width: float, height: float, **shared: Any) -> tuple[Any, list[Any]]:
@@ -502,10 +510,15 @@ class Experiment:
             text += tables_of(part, mine)
             if part.drawn and any(line.metric == part.drawn for line in mine):
                 pictures.append(draw(part, mine, directory / part.picture))
-        cells = [[said(value) for value in line.__dict__.values()] for line in lines]
-        written = write_csv(directory / "results.csv", [f.name for f in fields(Line)], cells)
+        written = directory / "results.md", directory / "results.csv"
+        with atomic_file(written[0], text=True) as stream:
+            stream.write("\n".join(text))
+        with atomic_file(written[1], text=True) as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow([column.name for column in fields(Line)])
+            writer.writerows([said(value) for value in vars(line).values()] for line in lines)
         files = [] if self.more is None else self.more(directory, lines)
-        return [write_results(directory, text), written, *pictures, *files]
+        return [*written, *pictures, *files]
 
 
 def _with_seeds(part: Part, number: int | None) -> Part:

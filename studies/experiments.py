@@ -5,19 +5,24 @@ from __future__ import annotations
 from fbo_flower.errors import ConfigError
 from studies.attacks import fed_ei_liars
 from studies.benchmarks import (
-    comparisons,
+    asynchrony,
+    exchanges,
     federation,
+    first_study,
     fts_options,
     noisy_functions,
+    peers,
     plateau,
     pruning,
+    several_at_once,
     shared_prior,
+    unequal_agents,
 )
 from studies.experiment import Experiment
 from studies.papers import families, outputs, robustness, warm_start
 from studies.papers.co_kg import experiment as co_kg
 from studies.papers.ei import experiment as ei
-from studies.papers.fts import landmine, messages, related, synthetic
+from studies.papers.fts import landmine, messages, private, related, synthetic
 from studies.papers.pne import budgets
 from studies.papers.pne import experiment as pne
 from studies.papers.rfms import experiment as rfms
@@ -26,7 +31,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "co-kg": co_kg.EXPERIMENT,
     "families": families.EXPERIMENT,
     "fed-ei": ei.EXPERIMENT,
-    "dp-fts": landmine.PRIVATE_EXPERIMENT,
+    "dp-fts": private.EXPERIMENT,
     "fts-landmine": landmine.EXPERIMENT,
     "fts-messages": messages.EXPERIMENT,
     "fts-related": related.EXPERIMENT,
@@ -37,7 +42,12 @@ EXPERIMENTS: dict[str, Experiment] = {
     "rfms": rfms.EXPERIMENT,
     "robustness": robustness.EXPERIMENT,
     "warm-start": warm_start.EXPERIMENT,
-    **comparisons.EXPERIMENTS,
+    "peers": peers.EXPERIMENT,
+    "exchanges": exchanges.EXPERIMENT,
+    "several-at-once": several_at_once.EXPERIMENT,
+    "unequal-agents": unequal_agents.EXPERIMENT,
+    "co-kg-asynchrony": asynchrony.EXPERIMENT,
+    "first-study": first_study.EXPERIMENT,
     "fed-ei-liars": fed_ei_liars.EXPERIMENT,
     "federation": federation.EXPERIMENT,
     "fts-options": fts_options.EXPERIMENT,

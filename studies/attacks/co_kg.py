@@ -16,7 +16,7 @@ are one linear regression for all `y_i`; `U` spans the warm-up's observations an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,6 @@ from fbo_flower.algorithms.co_kg.state import SharedPrior
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.surrogates.pivots import extend
-from fbo_flower.study import Study
 from studies.attacks.harness import SQUARE, AttackResult, compared, keeping, lowest, mesh, overhear
 
 NUM_ROUNDS = 23
@@ -65,8 +64,16 @@ class CuriousView:
         return np.array([value_of_one_round(*step, self.noise_variance) for step in steps])
 
     def whole_run(self) -> Array:
-        """Return the values, recovered from all reports together."""
-        return values_of_a_run(self.means, self.covariances, self.rows, self.noise_variance)
+        """Return the values `(T - 1,)`, estimated from all `T` reports together by least squares."""
+        added = cholesky(self.covariances[0]).inverse() - np.eye(len(self.means[0]))
+        eigenvalues, vectors = np.linalg.eigh(added)
+        warm_up = vectors[:, eigenvalues > VISIBLE * eigenvalues[-1]]  # U
+        blocks = []
+        for t, covariance in enumerate(self.covariances):
+            known = self.rows.T / self.noise_variance * (np.arange(len(self.rows)) < t)
+            blocks.append(covariance @ np.hstack([warm_up * eigenvalues[-1], known]))
+        solution = np.linalg.lstsq(np.vstack(blocks), np.concatenate(self.means), rcond=1e-12)[0]
+        return np.asarray(solution[warm_up.shape[1] :])
 
     def warm_up_points(self) -> Array:
         """Return the points `(6, 2)` recovered from the covariance of the first report."""
@@ -82,34 +89,25 @@ class CuriousView:
         return values_at(self.means[0], self.covariances[0], rows, self.noise_variance)
 
 
-def overheard(num_rounds: int, seed: int, **options: Any) -> tuple[Study, list[CuriousView]]:
-    """Run Co-KG on the function f1; return the study and what the server received from each agent."""
-    server, kept = keeping(CoKG)
-    heard = overhear("f1", server, num_rounds, seed, **options)
-    states = {
-        one.round: one.after for one in kept if 1 < one.round <= num_rounds
-    }  # after the last reply of each round
-    setting: SharedPrior = states[num_rounds].setting
-    views = []
-    for agent in heard.agents:
-        posteriors = [state.posteriors[agent] for state in states.values()]
-        points, values, _ = heard.evaluated(agent)
-        values = (values - setting.shift) / setting.scale
-        basis = extend(points[FIRST:], setting.pivots, setting.hyperparameters)
-        views.append(CuriousView(
-            [b.mean for b in posteriors], [b.covariance for b in posteriors], basis,
-            setting.hyperparameters.noise_variance, values[FIRST:], setting, points[:FIRST], values[:FIRST],
-        ))  # fmt: skip
-    return heard.study, views
-
-
 def watch(num_rounds: int = NUM_ROUNDS, seed: int = 0, **options: Any) -> CuriousView:
-    """Return what the server received from the first agent.
+    """Run Co-KG on the function f1; return what the server received from the first agent.
 
     No point is repeated in the warm-up: of two values at one point only the mean can be recovered.
     """
     exact = {"num_draws": 16, "num_starts": 1, "rank_cut": 1e-8, "tolerance": 1e-6, "num_repeated": 0}
-    return overheard(num_rounds, seed, **exact, **options)[1][0]
+    server, kept = keeping(CoKG)
+    heard = overhear("f1", server, num_rounds, seed, **exact, **options)
+    # after the last reply of each round
+    states = {one.round: one.after for one in kept if 1 < one.round <= num_rounds}
+    setting: SharedPrior = states[num_rounds].setting
+    posteriors = [state.posteriors["0"] for state in states.values()]
+    points, values, _ = heard.evaluated("0")
+    values = (values - setting.shift) / setting.scale
+    return CuriousView(
+        [b.mean for b in posteriors], [b.covariance for b in posteriors],
+        extend(points[FIRST:], setting.pivots, setting.hyperparameters),
+        setting.hyperparameters.noise_variance, values[FIRST:], setting, points[:FIRST], values[:FIRST],
+    )  # fmt: skip
 
 
 def attack(seed: int) -> Iterator[AttackResult]:
@@ -155,27 +153,6 @@ def value_of_one_round(
     gain /= row @ gain + noise_variance
     change = mean_after - mean_before
     return float(row @ mean_before + (gain @ change) / (gain @ gain))
-
-
-def values_of_a_run(
-    means: Sequence[Array], covariances: Sequence[Array], rows: Array, noise_variance: float
-) -> Array:
-    """Estimate every `y` after the warm-up, `(T - 1,)`, from all `T` reports together, by least squares.
-
-    Parameters
-    ----------
-    means, covariances : posteriors in the reports, in order; the first report follows the warm-up
-    rows : `(T - 1, r)`, rows of the basis at the points that the server chose after it
-    """
-    added = cholesky(covariances[0]).inverse() - np.eye(len(means[0]))
-    eigenvalues, vectors = np.linalg.eigh(added)
-    warm_up = vectors[:, eigenvalues > VISIBLE * eigenvalues[-1]]  # U
-    blocks = []
-    for t, covariance in enumerate(covariances):
-        known = rows.T / noise_variance * (np.arange(len(rows)) < t)
-        blocks.append(covariance @ np.hstack([warm_up * eigenvalues[-1], known]))
-    solution = np.linalg.lstsq(np.vstack(blocks), np.concatenate(means), rcond=1e-12)[0]
-    return np.asarray(solution[warm_up.shape[1] :])
 
 
 def outside(covariance: Array, rows: Array, num_observations: int) -> Array:

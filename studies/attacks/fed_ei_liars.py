@@ -18,6 +18,7 @@ import numpy as np
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import client_app
+from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates.trend import LARGEST
 from fbo_flower.simulation import InProcessGrid
@@ -28,37 +29,27 @@ from studies.papers.liars import lying
 
 LABELS = ("Styblinski-5", "Hartmann-6", "draws, .64 in common")
 NUM_AGENTS, NUM_INITIAL, HUGE = 8, 2, 1e9
-Lie = Callable[[Arrays, np.random.Generator], Arrays]
+Lie = Callable[[Array, np.random.Generator], Array]
 
 
-def at_true_points(told: Arrays, rng: np.random.Generator) -> Arrays:
-    """Return the false arrays of a report of `fed-ei` in which all rows have the highest value."""
-    if "rows" not in told:
-        return {}
-    return {"rows": np.column_stack([told["rows"][:, :-1], np.full(len(told["rows"]), LARGEST)])}
+def highest(rows: Array, rng: np.random.Generator) -> Array:
+    """Return rows of `fed-ei` that all have the highest value, at their true points."""
+    return np.column_stack([rows[:, :-1], np.full(len(rows), LARGEST)])
 
 
-def at_random_points(told: Arrays, rng: np.random.Generator) -> Arrays:
-    """Return those of a report of `fed-ei` with rows of the highest value at random points."""
-    if "rows" not in told:
-        return {}
-    return at_true_points({"rows": rng.random(told["rows"].shape)}, rng)
-
-
-def huge_value(told: Arrays, rng: np.random.Generator) -> Arrays:
-    """Return those of a report of `share-best` with a huge value at a random point."""
-    if "point" not in told:
-        return {}
-    return {"point": rng.random(told["point"].shape), "value": np.array([HUGE])}
-
-
-# name -> algorithm, its options, the lie; rows in the clear: the same trials as in secure sums
-METHODS: dict[str, tuple[str, dict[str, Any], Lie | None]] = {
-    "ei": ("ei", {}, None),
-    "fed-ei, true points": ("fed-ei", {"secure_sums": 0}, at_true_points),
-    "fed-ei, random points": ("fed-ei", {"secure_sums": 0}, at_random_points),
-    "share-best": ("share-best", {}, huge_value),
-}
+# name -> algorithm, its options, and array of a report -> the lie in its place; rows in the clear: the same
+# trials as in secure sums
+METHODS: dict[str, tuple[str, dict[str, Any], dict[str, Lie]]] = {
+    "ei": ("ei", {}, {}),
+    "fed-ei, true points": ("fed-ei", {"secure_sums": 0}, {"rows": highest}),
+    "fed-ei, random points": (
+        "fed-ei", {"secure_sums": 0}, {"rows": lambda rows, rng: highest(rng.random(rows.shape), rng)},
+    ),
+    "share-best": ("share-best", {}, {
+        "point": lambda point, rng: rng.random(point.shape),
+        "value": lambda value, rng: np.array([HUGE]),
+    }),
+}  # fmt: skip
 
 
 def parts(quick: bool, directory: Path) -> list[Part]:
@@ -79,11 +70,11 @@ def scores(label: str, row: str, seed: int, budget: int) -> Arrays:
     """Return the best scores so far of the honest agents, `(agents, budget)`; the last agents lie."""
     method, num_liars = row.split("; ")
     problem = PROBLEMS[label](NUM_AGENTS, seed)
-    name, options, lie = METHODS[method]
+    name, options, lies = METHODS[method]
     honest = NUM_AGENTS - int(num_liars)
 
     def tell(rng: np.random.Generator, told: Arrays) -> Arrays:
-        return {} if lie is None else lie(told, rng)
+        return {array: lie(told[array], rng) for array, lie in lies.items() if array in told}
 
     last = {agent: generator(seed, "liar", str(agent)) for agent in range(honest, NUM_AGENTS)}
     faults = lying({agent: partial(tell, rng) for agent, rng in last.items()})

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -35,23 +35,13 @@ MULTIPLIER = 1.0
 _UNIT = "r.m.s. of messages"
 
 
-@dataclass(frozen=True)
-class CentralNoise:
-    """Released sums of a study, the noise in them, and the noise that an attacker drew, all `(n, M)`."""
-
-    released: Array
-    noise: Array
-    rebuilt: Array
-
-
 def attack(seed: int) -> Iterator[AttackResult]:
     """Attack local noise and central noise, each drawn from a seed and from the operating system."""
     yield from _local_noise(seed)
     for name, server_seed in (("with a seed", seed), ("without a seed", None)):
-        found = central_noise(server_seed, seed)
-        unit = rms(found.released - found.noise)
+        sums, noise, rebuilt = central_noise(server_seed, seed)
         text = f"DP-FTS, central noise, strategy {name}: sums before noise, from the study's files"
-        errors, guess = (found.noise - found.rebuilt) / unit, found.noise / unit
+        errors, guess = (noise - rebuilt) / rms(sums), noise / rms(sums)
         yield compared(text, errors, guess, "r.m.s. of sums", "the released sums")
 
 
@@ -139,8 +129,10 @@ def _no_evaluation(query: Trials, first_trial: int) -> Trials:
 # -- central noise: the study's files --------------------------------------------------------------
 
 
-def central_noise(server_seed: int | None, seed: int) -> CentralNoise:
+def central_noise(server_seed: int | None, seed: int) -> tuple[Array, Array, Array]:
     """Run a study, and draw its central noise again from the seed in `study.json`.
+
+    Returns sums before noise, the noise in the released ones, and the noise that was drawn, all `(n, M)`.
 
     Parameters
     ----------
@@ -169,5 +161,4 @@ def central_noise(server_seed: int | None, seed: int) -> CentralNoise:
         add_noise(nothing, stddev, step, uniform_from(generator(recorded, "server", "secret", "train", k)))
         for k in rounds
     ]
-    there = np.array([released[k] for k in rounds])
-    return CentralNoise(there, there - sums, np.array(rebuilt))
+    return sums, np.array([released[k] for k in rounds]) - sums, np.array(rebuilt)

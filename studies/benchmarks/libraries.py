@@ -41,6 +41,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import fitting, gp, pivots
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.problems import Himmelblau
+from studies.papers.local_peers import fitted_process
 from studies.papers.pne.reference import pull_many
 
 NUM_POINTS = 50
@@ -143,14 +144,10 @@ def botorch_thompson(number: int) -> object:
     """Do the same with BoTorch."""
     torch = torch_with_one_thread(number)
     from botorch.acquisition.thompson_sampling import PathwiseThompsonSampling
-    from botorch.fit import fit_gpytorch_mll
-    from botorch.models import SingleTaskGP
     from botorch.optim import optimize_acqf
-    from gpytorch.mlls import ExactMarginalLogLikelihood
 
     x, y = observations(number)
-    model = SingleTaskGP(torch.tensor(x), torch.tensor((y - y.mean()) / y.std())[:, None])
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    model = fitted_process(x, (y - y.mean()) / y.std())
     square = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
     return optimize_acqf(PathwiseThompsonSampling(model), bounds=square, q=1, num_restarts=4, raw_samples=512)
 

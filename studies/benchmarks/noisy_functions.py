@@ -15,12 +15,11 @@ It needs `pip install fbo-flower[bench]`.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import Config, Problem, number
 from studies.experiment import Arrays, Experiment, Part, run
+from studies.papers.local_peers import is_installed, pooled_qlognei
 from studies.problems.functions import ackley, branin, hartmann
 
 NUM_AGENTS, NUM_INITIAL, NUM_TRIALS, NOISE = 4, 5, 24, 0.1
@@ -93,7 +93,7 @@ class Noisy(Problem):
 
 def parts(quick: bool, directory: Path) -> list[Part]:
     """Return shared and moved functions; quick: Branin, 8 evaluations, 2 seeds."""
-    peer = [] if quick or importlib.util.find_spec("botorch") is None else ["qlognei"]
+    peer = [] if quick or not is_installed("qLogNEHVI") else ["qlognei"]
     seeds, labels = range(2 if quick else 12), ["branin"] if quick else list(FUNCTIONS)
     size, ways = {"num_trials": 8 if quick else NUM_TRIALS}, list(WAYS)
     alone = "no collaboration"
@@ -123,48 +123,14 @@ def regret(function: str, way: str, seed: int, shift: float, num_trials: int) ->
 
 def pooled(problem: Noisy, num_trials: int) -> Arrays:
     """Run qLogNEI on the observations of all agents."""
-    import torch
-    from botorch import fit_gpytorch_mll
-    from botorch.acquisition import PosteriorMean
-    from botorch.acquisition.logei import qLogNoisyExpectedImprovement
-    from botorch.models import SingleTaskGP
-    from botorch.optim import optimize_acqf
-    from gpytorch.mlls import ExactMarginalLogLikelihood
-
-    torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(problem.seed)
     space, noise = problem.space, generator(problem.seed, "noisy", "noise")
-    cube = torch.stack([torch.zeros(space.dimension), torch.ones(space.dimension)])
 
     def values(points: Array) -> Array:
         true = [problem.true_value(space.decode(point), 0) for point in points]
         return np.array(true) + NOISE * noise.standard_normal(len(points))
 
-    def fitted(x: Array, y: Array) -> Any:
-        model = SingleTaskGP(torch.tensor(x), torch.tensor(y)[:, None])
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-        return model
-
     start = generator(problem.seed, "noisy", "start")
     x = np.concatenate([sobol(NUM_INITIAL, space.dimension, start) for _ in range(NUM_AGENTS)])
-    y = values(x)
-    for _ in range(num_trials - NUM_INITIAL):
-        model = fitted(x, y)
-        gain = qLogNoisyExpectedImprovement(model, torch.tensor(x), prune_baseline=True)
-        batch, _ = optimize_acqf(
-            gain,
-            cube,
-            q=NUM_AGENTS,
-            num_restarts=4,
-            raw_samples=128,
-            sequential=True,
-            options={"maxiter": 50},
-        )
-        x = np.concatenate([x, batch.detach().numpy()])
-        y = np.concatenate([y, values(x[-NUM_AGENTS:])])
-    model = fitted(x, y)
-    best, _ = optimize_acqf(PosteriorMean(model), cube, q=1, num_restarts=10, raw_samples=512)
-    variance = float(model.likelihood.noise.detach()) * float(np.var(y, ddof=1))
-    returned = 1.0 - problem.true_value(space.decode(best.detach().numpy()[0]), 0)
+    best, variance = pooled_qlognei(values, x, num_trials - NUM_INITIAL, NUM_AGENTS, problem.seed)
+    returned = 1.0 - problem.true_value(space.decode(best), 0)
     return {"regret": np.array([returned]), "noise variance": np.array(variance)}

@@ -1,7 +1,6 @@
 """Write the tables of `docs/results/benchmarks.md` from the results of `speed.whole_runs`; keep its text.
 
-The tables are between the lines `<!-- measured -->` and `<!-- end -->`. The longer ones are CSV files in the
-folder that is named last.
+The tables are between the lines `<!-- measured -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from studies.experiment import table, write_csv
+from studies.experiment import table
 
 BEGIN, END = "<!-- measured -->", "<!-- end -->"
 ENGINES = ("ray", "inline", "flower")
@@ -29,20 +28,12 @@ PACKAGES = (
 Row = Mapping[str, Any]
 
 
-def write_page(out: Path, page: Path, tables: Path) -> None:
-    """Write the short tables into the page and the long ones into the folder `tables`."""
+def write_page(out: Path, page: Path) -> None:
+    """Write the tables into the page."""
     cells = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((out / "cells").glob("*.json"))]
     path = out / "libraries.json"
     libraries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     parts = [machine(cells), rounds(cells, "idle"), rounds(cells, "fts"), libraries_table(libraries)]
-    long = [
-        ("whole-studies", *others(cells)),
-        ("how-busy-the-workers-are-engine-ray", *utilisation(cells)),
-    ]
-    for name, header, rows in long:
-        if rows:  # leave the file alone if nothing was measured
-            empty = [["" if cell == "-" else cell for cell in row] for row in rows]
-            write_csv(tables / f"{name}.csv", header, empty)
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     body = "\n\n".join(part.rstrip("\n") for part in parts if part)
@@ -75,13 +66,9 @@ def per_round(cell: Row) -> float | None:
 
 
 def find(cells: Iterable[Row], what: str, engine: str, agents: int) -> Row:
-    """Return the measurement of a short run; {} if there is none."""
-    fitting = [
-        c for c in cells
-        if (c["what"], c["engine"], c["agents"]) == (what, engine, agents)
-        and c["rounds"] < 10 and "sleep" not in c
-    ]  # fmt: skip
-    return fitting[0] if fitting else {}
+    """Return a measurement; {} if there is none."""
+    key = (what, engine, agents)
+    return next((c for c in cells if (c["what"], c["engine"], c["agents"]) == key), {})
 
 
 def rounds(cells: Sequence[Row], what: str) -> str:
@@ -106,45 +93,6 @@ def rounds(cells: Sequence[Row], what: str) -> str:
     header = ["agents", *(f"{e}, s" for e in ENGINES), "ray / flower"]
     header += [] if what == "idle" else ["ray / idle ray"]
     return f"### {title}\n\n" + table(header + [f"{e}, GB" for e in ENGINES], rows)
-
-
-def others(cells: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the table of the longer runs and the other algorithms."""
-    rows = []
-    for c in cells:
-        if (
-            c.get("seconds")
-            and c["what"] not in {"idle", "random"}
-            and (c["what"] != "fts" or c["rounds"] >= 10)
-        ):
-            traffic = [np.mean(c[f"bytes_{way}"]) / c["agents"] for way in ("down", "up")]
-            rows.append(
-                [
-                    f"{c['what']}, {c['agents']} agents, {c['rounds']} rounds, {c['engine']}",
-                    f"{np.median(c['seconds']):.1f}", f"{sum(c['seconds']):.0f}", f"{c['total']:.0f}",
-                    f"{c['memory'] / 1e9:.2f}", f"{c['memory_own'] / 1e9:.2f}",
-                    f"{traffic[0]:.0f}", f"{traffic[1]:.0f}",
-                ]
-            )  # fmt: skip
-    times = ["s per round", "s of rounds", "s with start"]
-    return ["run", *times, "GB in all", "GB server", "bytes down", "bytes up"], rows
-
-
-def utilisation(cells: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the table of how busy the workers were in all rounds."""
-    rows = []
-    for c in sorted(cells, key=lambda c: (c.get("sleep", 0.0), c["agents"])):
-        if c.get("busy") and c["engine"] == "ray" and c["rounds"] < 10:
-            busy, passed = sum(c["busy"][1:]), sum(c["seconds"][1:])
-            asleep = c["sleep"] * c["agents"] * (c["rounds"] - 1) if "sleep" in c else None
-            share = "-" if asleep is None else f"{100 * asleep / passed / c['workers']:.0f}"
-            cost = "free" if asleep is None else f"{1e3 * c['sleep']:g} ms"
-            rows.append(
-                [c["what"], cost, str(c["agents"]), f"{passed / (c['rounds'] - 1):.2f}",
-                 f"{100 * busy / passed / c['workers']:.0f}", share]
-            )  # fmt: skip
-    header = ["algorithm", "evaluation", "agents", "s per round", "workers busy, %", "with evaluations, %"]
-    return header, rows
 
 
 def libraries_table(rows: Sequence[Row]) -> str:

@@ -120,3 +120,11 @@ def split(x: np.ndarray, y: np.ndarray, owners: np.ndarray, rng: np.random.Gener
 
 
 PROBLEMS: dict[str, Network | Boosting] = {"network": Network(), "boosting": Boosting()}
+
+
+@cache
+def final_value(problem: str, seed: int, agent: int, config: tuple[tuple[str, Any], ...]) -> float:
+    """Return the value on unseen rows of a configuration that is trained to the end with another seed."""
+    rows = PROBLEMS[problem].rows(seed)[agent]
+    *_, value = PROBLEMS[problem].values(dict(config), rows, TEST, 10**6 + seed)
+    return value

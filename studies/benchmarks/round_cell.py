@@ -38,7 +38,7 @@ from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation import InProcessGrid, Start, engines, simulate
+from fbo_flower.simulation import InProcessGrid, Start, simulate
 from fbo_flower.simulation.problems import Config, Problem, number
 from fbo_flower.simulation.ray_grid import RayGrid
 from fbo_flower.strategies.exchange import send_and_receive
@@ -53,11 +53,9 @@ class Hills(Problem):
     Attributes
     ----------
     dimension : `D`; beyond two axes the hills are flat
-    seconds : how long an evaluation sleeps
     """
 
     dimension: int = 2
-    seconds: float = 0.0
 
     name: ClassVar[str] = "hills"
     metric: ClassVar[str] = "value"
@@ -68,8 +66,6 @@ class Hills(Problem):
         return _space(self.dimension)
 
     def __call__(self, config: Config, context: ObjectiveContext) -> float:
-        if self.seconds:
-            time.sleep(self.seconds)
         return self.true_value(config, context.partition)
 
     def repeated(self, config: Config, context: ObjectiveContext, repeats: int) -> np.ndarray:
@@ -145,7 +141,6 @@ class MemoryWatch:
 
     def __init__(self, interval: float = 0.5, share: float = 0.02) -> None:
         self.largest = 0
-        self.own = 0  # this process alone
         self._interval, self._share = interval, share
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -171,7 +166,6 @@ class MemoryWatch:
     def _look(self) -> None:
         sizes = {process: _proportional_size(process) for process in (os.getpid(), *family_of(_processes()))}
         self.largest = max(self.largest, sum(sizes.values()))
-        self.own = max(self.own, sizes[os.getpid()])
 
 
 def _processes() -> dict[int, list[str]]:
@@ -217,16 +211,6 @@ def cpu_seconds() -> dict[str, float]:
 
 # -- the measurement -------------------------------------------------------------------------------
 
-KEPT: list[RayGrid] = []  # grids of the engine ray
-
-
-class WatchedGrid(RayGrid):
-    """A grid that is kept in `KEPT` after the run."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        KEPT.append(self)
-
 
 def idle(engine: str, agents: int, rounds: int) -> dict[str, Any]:
     """Measure rounds of an app that does nothing."""
@@ -262,23 +246,14 @@ def idle_on_flower(agents: int, rounds: int) -> list[float]:
 
 
 def study(
-    what: str,
-    engine: str,
-    agents: int,
-    rounds: int,
-    prior: int,
-    options: dict[str, Any],
-    sleep: float,
+    what: str, engine: str, agents: int, rounds: int, prior: int, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Measure the rounds of a study."""
-    problem = Hills(agents, 0, seconds=sleep)
-    engines.RayGrid = WatchedGrid  # type: ignore[misc]
-    busy: list[float] = []
+    problem = Hills(agents, 0)
     used = [cpu_seconds()]
 
     def note(progress: Any) -> None:
         print(f"round {progress.server_round}: {progress.seconds:.2f} s", file=sys.stderr, flush=True)
-        busy.append(KEPT[-1].busy_seconds if KEPT else 0.0)
         used.append(cpu_seconds())
 
     known = Start(observations=problem.prior(prior))
@@ -290,11 +265,7 @@ def study(
         start=known,
         callbacks=[note],
     )
-    row = {name: found.rounds[name].tolist() for name in ("seconds", "bytes_down", "bytes_up", "replies")}
-    begun = [0.0, *busy[:-1]]
-    row["busy"] = [b - a for a, b in zip(begun, busy, strict=True)]  # the first includes the registration
-    row["workers"] = KEPT[-1].num_workers if KEPT else 1
-    row["trials"], row["cpu"] = len(found.trials), time.process_time() - used[0]["grid"]
+    row: dict[str, Any] = {"seconds": found.rounds["seconds"].tolist()}
     parts = [{name: b[name] - a[name] for name in a} for a, b in pairwise(used)]
     row["cpu_parts"] = parts  # the first with registration
     row["cpu_rounds"] = [sum(part.values()) for part in parts]
@@ -313,9 +284,8 @@ def main() -> None:
             row = idle(*common)
             row["cpu_rounds"] = [(time.process_time() - before) / common[2]] * common[2]
         else:
-            own = asked.get("prior", 0), asked.get("options", {}), asked.get("sleep", 0.0)
-            row = study(what, *common, *own)
-    row |= {"memory": memory.largest, "memory_own": memory.own, "total": time.perf_counter() - begin}
+            row = study(what, *common, asked.get("prior", 0), asked.get("options", {}))
+    row |= {"memory": memory.largest, "total": time.perf_counter() - begin}
     print(json.dumps({**asked, **row}))
 
 

@@ -7,8 +7,6 @@
 
 from __future__ import annotations
 
-import argparse
-import inspect
 import json
 import logging
 import os
@@ -16,38 +14,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 
 from fbo_flower.algorithms import ALGORITHMS
-from studies.experiment import head, row, run, traffic
+from studies.experiment import head, row
 
 ROOT = Path(__file__).parents[2]
 CELL = Path(__file__).with_name("round_cell.py")
 
 
-def options(function: Callable[..., None], arguments: Sequence[str]) -> Mapping[str, Any]:
-    """Return the arguments of a function by the command line, each of the type of its default.
-
-    False: a flag; a list: one or several of its entries; a tuple: one of them, the first by default; None: a
-    path.
-    """
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=inspect.getdoc(function), formatter_class=formatter)
-    for name, parameter in inspect.signature(function).parameters.items():
-        flag, default = f"--{name.replace('_', '-')}", parameter.default
-        if default is False:
-            parser.add_argument(flag, action="store_true")
-        elif isinstance(default, list):
-            parser.add_argument(flag, nargs="+", default=default, choices=default)
-        elif isinstance(default, tuple):
-            parser.add_argument(flag, default=default[0], choices=default)
-        else:
-            parser.add_argument(flag, default=default, type=Path if default is None else type(default))
-    return vars(parser.parse_args(arguments))
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 
 
 def say(*cells: object) -> None:
@@ -58,47 +38,42 @@ def say(*cells: object) -> None:
 # -- whole runs ------------------------------------------------------------------------------------
 
 COUNTS = {100: 5, 1000: 4, 5000: 3, 10_000: 3}  # agents -> rounds
-SLEEPS = ((0.001, 2000), (0.1, 100), (2.0, 8))  # seconds of an evaluation, number of agents
 PRIOR = 20  # observations that an agent holds
 
 
+@app.command()
 def whole_runs(
-    *, quick: bool = False, long: bool = False, out: Any = None, limit: float = 150.0,
-    no_libraries: bool = False,
-) -> None:  # fmt: skip
-    """Measure seconds per round, peak memory and use of workers, by engine and number of agents.
+    quick: bool = False, out: Path | None = None, limit: float = 150.0, no_libraries: bool = False
+) -> None:
+    """Measure seconds per round and peak memory, by engine and number of agents.
 
     Every measurement (a cell) runs in a new process; its result is a JSON file in `OUT/cells`, and a cell
     with a result is not measured again. Then `libraries` measures parts that other libraries have too, and
     `page.py` writes the results into the page. A cell that takes longer than the limit (seconds) is stopped
-    and reported as such. `--quick` takes small numbers, about a minute, and writes no page; `--long` adds 20
-    rounds of 10000 agents, 25 minutes, and stops nothing; `--no-libraries` measures whole runs alone.
+    and reported as such. `--quick` takes small numbers, about a minute, and writes no page; `--no-libraries`
+    measures whole runs alone.
     """
     out = out or ROOT / "runs" / ("benchmarks-quick" if quick else "benchmarks")
     (out / "cells").mkdir(parents=True, exist_ok=True)
-    for cell in cells(quick, long):
-        path = out / "cells" / f"{name_of(cell)}.json"
+    for cell in cells(quick):
+        path = out / "cells" / "{what}-{engine}-{agents}-{rounds}.json".format(**cell)
         if not path.exists():
-            measure(cell, path, None if long else limit)
+            load, begin = os.getloadavg()[0], time.perf_counter()
+            found = measured(cell, limit)
+            path.write_text(json.dumps({**found, "load": load}) + "\n", encoding="utf-8")
+            shown = " ".join(f"{s:.2f}" for s in found.get("seconds", [])) or "no result"
+            print(f"{path.stem}: {shown} ({time.perf_counter() - begin:.0f} s in all)", flush=True)
     if not (no_libraries or (out / "libraries.json").exists()):
-        command = [
-            sys.executable,
-            "-m",
-            "studies.benchmarks.speed",
-            "libraries",
-            "--out",
-            str(out / "libraries.json"),
-        ]
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-        subprocess.run(command + ["--quick"] * quick, env=environment, cwd=ROOT, check=True)
+        command = [sys.executable, "-m", "studies.benchmarks.speed", "libraries"]
+        command += ["--out", str(out / "libraries.json"), *["--quick"] * quick]
+        subprocess.run(command, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}, cwd=ROOT, check=True)
     if not quick:
         from studies.benchmarks.page import write_page
 
-        results = ROOT / "studies" / "results" / "benchmarks"
-        write_page(out, ROOT / "docs" / "results" / "benchmarks.md", results)
+        write_page(out, ROOT / "docs" / "results" / "benchmarks.md")
 
 
-def cells(quick: bool, long: bool) -> list[dict[str, Any]]:
+def cells(quick: bool) -> list[dict[str, Any]]:
     """Return the measurements to make, the most important first."""
     found: list[dict[str, Any]] = []
     for agents, rounds in COUNTS.items():
@@ -107,54 +82,33 @@ def cells(quick: bool, long: bool) -> list[dict[str, Any]]:
             found.append({"what": "idle", "rounds": rounds, **common})
             if not (quick and agents > 100):
                 found.append({"what": "fts", "rounds": min(3, rounds), "prior": PRIOR, **common})
-    for seconds, agents in SLEEPS[: 2 if quick else 3]:
-        asked = {"what": "random", "engine": "ray", "agents": agents, "rounds": 3, "sleep": seconds}
-        found.append({**asked, "options": {"num_initial": 1}})
-    for agents in () if quick else (1000, 10_000):
-        common = {"engine": "ray", "agents": agents, "rounds": 3}
-        bandit = {"budget": 400, "max_evaluations_per_round": 100}
-        found.append({"what": "pf-pne", "options": bandit, **common})
-        found.append({"what": "ts", "prior": PRIOR, **common})
     for agents in (100,) if quick else COUNTS:
         common = {"engine": "flower", "agents": agents, "rounds": 2 if agents < 5000 else 1}
         found.append({"what": "idle", **common})
-        if agents < 5000 or long:
+        if agents < 5000:
             found.append({"what": "fts", "prior": PRIOR, **common})
-    if long:
-        found.append({"what": "fts", "engine": "ray", "agents": 10_000, "rounds": 20, "prior": 0})
     return found
 
 
-def name_of(cell: dict[str, Any]) -> str:
-    """Return the name of a cell's file."""
-    sleep = f"-sleep{cell['sleep']:g}" if "sleep" in cell else ""
-    return f"{cell['what']}-{cell['engine']}-{cell['agents']}-{cell['rounds']}{sleep}"
-
-
-def measure(cell: dict[str, Any], path: Path, limit: float | None) -> None:
-    """Run a cell and save its result with the machine's load at the start."""
-    load = os.getloadavg()[0]
-    begin = time.perf_counter()
+def measured(cell: dict[str, Any], limit: float | None = None) -> dict[str, Any]:
+    """Return the result of a cell; with "limit" or "failed" if there is none."""
     process = subprocess.Popen(
         [sys.executable, str(CELL), json.dumps(cell)],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # not in the checkout: Ray's workers would import the package from the working directory
+        cwd=CELL.parent, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    found = dict(cell)
     try:
-        output, _ = process.communicate(timeout=limit)
-        lines = [line for line in output.splitlines() if line.startswith("{")]
-        found = json.loads(lines[-1]) if process.returncode == 0 and lines else {**found, "failed": True}
+        output, errors = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         end(process)
-        found["limit"] = limit
+        return {**cell, "limit": limit}
     except BaseException:  # Ctrl-C: the cell runs in a session of its own and would go on
         end(process)
         raise
-    path.write_text(json.dumps({**found, "load": load}) + "\n", encoding="utf-8")
-    took = time.perf_counter() - begin
-    shown = " ".join(f"{s:.2f}" for s in found.get("seconds", [])) or "no result"
-    print(f"{name_of(cell)}: {shown} ({took:.0f} s in all)", flush=True)
+    lines = [line for line in output.splitlines() if line.startswith("{")]
+    found: dict[str, Any] = {**cell, "failed": errors}
+    return found if process.returncode or not lines else json.loads(lines[-1])
 
 
 def end(process: subprocess.Popen[str]) -> None:
@@ -179,9 +133,10 @@ COHORTS: dict[str, dict[str, Any]] = {
 }
 
 
+@app.command()
 def cohort_rounds(
-    *, agents: int = 1000, rounds: int = 3, repeats: int = 2, engine: Any = ("inline", "ray"),
-    only: Any = [*COHORTS],  # noqa: B006  # read only
+    only: list[str] = [*COHORTS],  # noqa: B006  # read only
+    agents: int = 1000, rounds: int = 3, repeats: int = 2, engine: str = "inline",
 ) -> None:  # fmt: skip
     """Measure the CPU time of an agent's round when all agents are in one process, by algorithm.
 
@@ -197,15 +152,9 @@ def cohort_rounds(
         cell = {"engine": engine, "agents": agents, "rounds": rounds + left_out, **COHORTS[name]}
         best: list[dict[str, float]] = []
         for _ in range(repeats):
-            environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
-            # not in the checkout: Ray's workers would import the package from the working directory
-            done = subprocess.run(
-                [sys.executable, str(CELL), json.dumps(cell)], check=False, env=environment, cwd=CELL.parent,
-                capture_output=True, text=True,
-            )  # fmt: skip
-            if done.returncode:
-                raise SystemExit(done.stderr)
-            found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+            found = measured(cell)
+            if "failed" in found:
+                raise SystemExit(found["failed"])
             parts = found.get("cpu_parts") or [{"grid": seconds} for seconds in found["cpu_rounds"]]
             best.append(min(parts[left_out:], key=lambda part: sum(part.values())))
         least = {who: 1000 * s / agents for who, s in min(best, key=lambda p: sum(p.values())).items()}
@@ -216,7 +165,8 @@ def cohort_rounds(
 # -- other libraries -------------------------------------------------------------------------------
 
 
-def libraries(*, quick: bool = False, out: Any = None) -> None:
+@app.command()
+def libraries(quick: bool = False, out: Path | None = None) -> None:
     """Measure parts that other libraries have too; with `--out`, also write them as JSON."""
     from studies.benchmarks.libraries import measure
 
@@ -225,13 +175,14 @@ def libraries(*, quick: bool = False, out: Any = None) -> None:
     for each in rows:
         say(each["group"], each["who"], f"{each['ms']:.3g}")
     if out is not None:
-        Path(out).write_text(json.dumps(rows), encoding="utf-8")
+        out.write_text(json.dumps(rows), encoding="utf-8")
 
 
 # -- the path of a trial ---------------------------------------------------------------------------
 
 
-def trial_path(*, only: Any = [*ALGORITHMS], every: bool = False) -> None:  # noqa: B006  # read only
+@app.command()
+def trial_path(only: list[str] = [*ALGORITHMS], every: bool = False) -> None:  # noqa: B006  # read only
     """Count what a steady trial runs: files, functions and calls of the package, their depth, and its types.
 
     With `--every`, also list every function with its calls per trial.
@@ -249,37 +200,19 @@ def trial_path(*, only: Any = [*ALGORITHMS], every: bool = False) -> None:  # no
 # -- secure sums -----------------------------------------------------------------------------------
 
 LEAST = 3
-STUDIES: list[tuple[str, str, int, int | None, Mapping[str, object]]] = [
-    ("fed-pne", "himmelblau", 6, None, {"budget": 400}),
-    ("fed-pne", "himmelblau", 30, None, {"budget": 400}),
-    ("dp-fts", "gp-samples", 10, 20, {"sampling_rate": 0.8}),
-    ("dp-fts", "gp-samples", 30, 20, {"sampling_rate": 0.8}),
-    ("co-kg", "f1", 6, 10, {}),
-]
+GROUPS = ((4, 100), (6, 100), (10, 100), (12, 100), (12, 10_000))  # agents, numbers of each
 
 
-def secure_sums(*, quick: bool = False) -> None:
-    """Measure what secure sums cost an agent and the server, and whole studies with and without them."""
+@app.command()
+def secure_sums(quick: bool = False) -> None:
+    """Measure what secure sums cost an agent and the server."""
     from fbo_flower.secure import keys
 
     print(f"One group, sums of at least {LEAST}; a group has at most {keys.largest_group(LEAST)}.\n")
     print(head(["group", "numbers", "agent, ms", "server per agent, ms", "bytes up", "bytes down"]))
-    for num_agents, size in ((4, 100), (6, 100), (10, 100), (12, 100), (12, 10_000))[: 2 if quick else 5]:
+    for num_agents, size in GROUPS[: 2 if quick else None]:
         agent, server, up, down = one_sum(num_agents, size)
         say(num_agents, size, f"{agent:.1f}", f"{server:.1f}", up, down)
-    print("\nBytes are down and up, per agent and round.\n")
-    columns = ["s per round", "with secure sums", "bytes", "with secure sums"]
-    print(head(["study", "agents", "rounds", *columns]))
-    for algorithm, problem, agents, num_rounds, chosen in STUDIES[: 1 if quick else 5]:
-        plain, secure = (
-            run(problem, algorithm, {**chosen, **more}, num_rounds, agents=agents)
-            for more in ({}, {"secure_sums": LEAST})
-        )
-        totals = [study.trials["value"].sum() for study in (plain, secure)]
-        assert abs(totals[0] - totals[1]) < 1e-6 * abs(totals[0]), "the same decisions"
-        each = [f"{study.rounds['seconds'].sum() / len(plain.rounds):.3f}" for study in (plain, secure)]
-        sent = [" / ".join(f"{s / len(t.rounds):.0f}" for s in traffic(t)) for t in (plain, secure)]
-        say(f"{algorithm}, {problem}", agents, len(plain.rounds), *each, *sent)
 
 
 def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
@@ -305,18 +238,6 @@ def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
     return agent, server, up, down
 
 
-FUNCTIONS = (whole_runs, cohort_rounds, libraries, trial_path, secure_sums)
-COMMANDS = {f.__name__.replace("_", "-"): f for f in FUNCTIONS}
-
-
-def main() -> None:
-    """Run the function that the first word names."""
-    name, *rest = sys.argv[1:] or ["--help"]
-    if name not in COMMANDS:
-        raise SystemExit(f"{__doc__}\nNAME is one of {', '.join(COMMANDS)}.")
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    COMMANDS[name](**options(COMMANDS[name], rest))
-
-
 if __name__ == "__main__":
-    main()
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    app()

@@ -15,18 +15,15 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, RecordDict
 
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import Fault
 
 TOLD = ("weights", "mean", "means", "moments")  # arrays of a report that describe the objective
 ALWAYS = range(1, 10**9)  # all rounds
 Told = dict[str, Array]  # the arrays of a report
-LIES: Mapping[str, Callable[[Array, np.random.Generator], Array] | None] = {
-    "flipped": lambda told, rng: -told,  # praises bad points
-    "amplified": lambda told, rng: -10.0 * told,
-    "constant": lambda told, rng: np.full_like(told, np.max(np.abs(told), initial=0.0)),
-    "random": lambda told, rng: float(np.sqrt(np.mean(np.square(told)))) * rng.standard_normal(told.shape),
-    "copied": None,  # another agent's report
+LIES: Mapping[str, Callable[[Array], Array]] = {
+    "flipped": lambda told: -told,  # praises bad points
+    "amplified": lambda told: -10.0 * told,
+    "constant": lambda told: np.full_like(told, np.max(np.abs(told), initial=0.0)),
 }
 
 
@@ -43,33 +40,15 @@ def lying(lies: Mapping[int, Callable[[Told], Told]]) -> dict[int, Fault]:
     return {agent: Fault("malformed", ALWAYS, change=partial(change, lie)) for agent, lie in lies.items()}
 
 
-def liars(kind: str, num_agents: int, num_liars: int, seed: int) -> dict[int, Fault]:
-    """Return the faults of the last agents, which all tell the same kind of lie.
+def liars(kind: str, num_agents: int, num_liars: int) -> dict[int, Fault]:
+    """Return the faults of the last agents, which all tell the same kind of lie, a key of `LIES`."""
 
-    Parameters
-    ----------
-    kind : a key of `LIES`
-    seed : seed of random lies
-    """
-    heard: Told = {}  # the last report of agent 0, which is honest
-
-    def hear(told: Told) -> Told:
-        heard.clear()
-        heard.update({name: array.copy() for name, array in told.items() if name in TOLD})
-        return {}
-
-    def false(name: str, told: Array, rng: np.random.Generator) -> Array:
-        lie = LIES[kind]
-        if lie is None:
-            copied = heard.get(name, told)
-            return copied if copied.shape == told.shape else told
+    def false(name: str, told: Array) -> Array:
         if name == "moments":  # number, mean, deviation: only the mean can take any value
-            return np.array([told[0], lie(told[1:2], rng)[0], told[2]])
-        return lie(told, rng)
+            return np.array([told[0], LIES[kind](told[1:2])[0], told[2]])
+        return LIES[kind](told)
 
-    def tell(rng: np.random.Generator, told: Told) -> Told:
-        return {name: false(name, array, rng) for name, array in told.items() if name in TOLD}
+    def tell(told: Told) -> Told:
+        return {name: false(name, array) for name, array in told.items() if name in TOLD}
 
-    last = range(num_agents - num_liars, num_agents)
-    rngs = {agent: generator(seed, "liar", kind, str(agent)) for agent in last}
-    return lying({0: hear, **{agent: partial(tell, rng) for agent, rng in rngs.items()}})
+    return lying(dict.fromkeys(range(num_agents - num_liars, num_agents), tell))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
+from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated, reference_point
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
@@ -23,21 +24,13 @@ from studies.experiment import score
 
 Evaluate = Callable[[dict[str, Any]], Array]  # outputs `(O,)` of a configuration, larger is better
 SAMPLERS = ("tpe", "gpsampler")
-NEEDS = {"GPSampler": ("optuna", "torch"), "NSGA-II": ("optuna",), "qLogNEHVI": ("botorch",)}
+NEEDS = {"GPSampler": ("optuna", "torch"), "qLogNEHVI": ("botorch",)}  # the others: Optuna alone
 RESTARTS, RAW, SAMPLES = 2, 64, 64  # of BoTorch's maximisation
 
 
 def is_installed(row: str = "GPSampler") -> bool:
     """Return whether the libraries of a comparator can be imported."""
-    return all(importlib.util.find_spec(name) is not None for name in NEEDS.get(row, ()))
-
-
-@dataclass(frozen=True)
-class Context:
-    """The second argument of an objective."""
-
-    partition: int
-    rng: np.random.Generator
+    return all(importlib.util.find_spec(name) is not None for name in NEEDS.get(row, ("optuna",)))
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,8 @@ def evaluations(
     configs: list[dict[str, Any]] = []
 
     def evaluate(config: dict[str, Any]) -> Array:
-        context: Any = Context(agent, generator(seed, "objective", str(agent), len(configs)))
+        rng = generator(seed, "objective", str(agent), len(configs))
+        context = ObjectiveContext(str(agent), agent, len(configs), 1, rng)
         configs.append(config)
         return np.array([float(problem(config, context))])
 
@@ -196,3 +190,49 @@ def _botorch_point(x: Array, outputs: Array, aims: Aims) -> Array:
     bounds = torch.tensor(np.array([np.zeros(dimension), np.ones(dimension)]))
     best, _ = optimize_acqf(improvement, bounds, q=1, num_restarts=RESTARTS, raw_samples=RAW)
     return np.asarray(best[0].numpy(), dtype=np.float64)
+
+
+# -- BoTorch on the observations of all agents -----------------------------------------------------
+
+
+def fitted_process(x: Array, y: Array) -> Any:
+    """Return BoTorch's Gaussian process on points `(n, D)` and values `(n,)`, in double precision."""
+    import torch
+    from botorch import fit_gpytorch_mll
+    from botorch.models import SingleTaskGP
+    from gpytorch.mlls import ExactMarginalLogLikelihood
+
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    model = SingleTaskGP(torch.tensor(x), torch.tensor(y)[:, None])
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    return model
+
+
+def pooled_qlognei(
+    values: Callable[[Array], Array], x: Array, num_rounds: int, q: int, seed: int
+) -> tuple[Array, float]:
+    """Choose `q` points a round by qLogNEI; return the point of the largest mean, and the noise variance.
+
+    Parameters
+    ----------
+    values : of points `(n, D)` in the unit cube, `(n,)`
+    x : points to begin with
+    """
+    import torch
+    from botorch.acquisition import PosteriorMean
+    from botorch.acquisition.logei import qLogNoisyExpectedImprovement
+    from botorch.optim import optimize_acqf
+
+    torch.manual_seed(seed)
+    cube, y = torch.tensor(np.array([np.zeros(x.shape[1]), np.ones(x.shape[1])])), values(x)
+    effort = {"num_restarts": 4, "raw_samples": 128, "sequential": True, "options": {"maxiter": 50}}
+    for _ in range(num_rounds):
+        gain = qLogNoisyExpectedImprovement(fitted_process(x, y), torch.tensor(x), prune_baseline=True)
+        batch, _ = optimize_acqf(gain, cube, q=q, **effort)
+        x = np.concatenate([x, batch.detach().numpy()])
+        y = np.concatenate([y, values(x[-q:])])
+    model = fitted_process(x, y)
+    best, _ = optimize_acqf(PosteriorMean(model), cube, q=1, num_restarts=10, raw_samples=512)
+    variance = float(model.likelihood.noise.detach()) * float(np.var(y, ddof=1))
+    return best.detach().numpy()[0], variance

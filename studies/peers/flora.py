@@ -152,11 +152,6 @@ def combined(
     return LinearFunction(features, np.asarray(counts @ each / counts.sum(), dtype=np.float64))
 
 
-def packed_size(num_features: int) -> int:
-    """Return the number of entries in a triangle of an `(M, M)` matrix."""
-    return num_features * (num_features + 1) // 2
-
-
 def statistics(phi: Array, y: Array) -> tuple[Array, Array]:
     """Return a triangle of `Phi^T Phi`, packed as `(M (M + 1) / 2,)`, and `Phi^T y (M,)`.
 
@@ -165,30 +160,13 @@ def statistics(phi: Array, y: Array) -> tuple[Array, Array]:
     phi : `(n, M)`; `n` may be 0
     y : `(n,)`
     """
-    if phi.ndim != 2 or y.shape != (len(phi),):
-        raise ConfigError(f"statistics: expected phi (n, M) and y (n,), got {phi.shape} and {y.shape}")
     return pack_symmetric(phi.T @ phi), phi.T @ y
 
 
 def ridge_weights(gram: Array, moment: Array, ridge: float) -> Array:
-    """Return `w (M,)` from sums of `statistics`.
-
-    Parameters
-    ----------
-    gram : `(M (M + 1) / 2,)`, packed triangle of the sum of `Phi^T Phi`
-    moment : `(M,)`, the sum of `Phi^T y`
-    ridge : positive
-
-    Raises
-    ------
-    NumericalError
-        If the sum plus ridge is not positive definite, so it is not what agents sent.
-    """
-    num_features = len(moment)
-    if gram.shape != (packed_size(num_features),):
-        raise ConfigError(f"gram: expected {packed_size(num_features)} numbers, got {gram.shape}")
-    matrix = unpack_symmetric(gram, num_features)
-    matrix.flat[:: num_features + 1] += ridge
+    """Return `w (M,)` from sums of `statistics`; NumericalError if they are not what agents sent."""
+    matrix = unpack_symmetric(gram, len(moment))
+    matrix.flat[:: len(moment) + 1] += ridge
     return cholesky(matrix).solve(moment)
 
 
@@ -232,7 +210,7 @@ LARGEST = 1e9
 
 
 def _packed(algorithm: Any, space: SearchSpace) -> int:
-    return packed_size(algorithm.num_features)
+    return algorithm.num_features * (algorithm.num_features + 1) // 2
 
 
 @dataclass(frozen=True, kw_only=True)

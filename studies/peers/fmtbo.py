@@ -47,7 +47,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Condition, Draws, Evaluation, Fit, Rng, compute
 from fbo_flower.algorithms.search import search
-from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.expected_improvement import (
     LEAST_STDDEV,
     log_improvement,
@@ -80,8 +80,6 @@ def dissimilarities(ranks: IntArray, own: IntArray) -> Array:
 
     Rows that are no permutation, as a faulty agent may send, have some number as a result.
     """
-    if ranks.ndim != 2 or ranks.shape[1:] != own.shape or len(own) < 2:
-        raise ConfigError(f"ranks: expected (N, P) and (P,), P > 1, got {ranks.shape} and {own.shape}")
     count = len(own)
     squares = ((ranks - own[None, :]).astype(np.float64) ** 2).sum(axis=1)
     return np.asarray(3.0 * squares / (count**3 - count), dtype=np.float64)
@@ -111,8 +109,6 @@ class LogMixtureImprovement:
     """
 
     def __init__(self, posteriors: Sequence[Posterior], weights: Sequence[float], best: float) -> None:
-        if len(posteriors) != len(weights) or not np.isclose(sum(weights), 1.0) or min(weights) < 0.0:
-            raise ConfigError(f"weights: expected one per posterior with the sum 1, got {list(weights)}")
         self._posteriors, self._weights, self._best = posteriors, weights, best
 
     def predict(self, z: Array) -> tuple[Array, Array]:

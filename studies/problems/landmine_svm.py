@@ -18,6 +18,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import rankdata
 
 from fbo_flower.clients import ObjectiveContext
 from fbo_flower.errors import ConfigError
@@ -76,13 +77,11 @@ def roc_auc(labels: ArrayLike, scores: ArrayLike) -> float:
     scores : `(n,)`
     """
     positive = np.asarray(labels) == 1
-    scores = np.asarray(scores, dtype=np.float64)
-    high, low = scores[positive], np.sort(scores[~positive])
-    if high.size == 0 or low.size == 0:
-        raise ValueError(f"labels: expected both classes, got {high.size} positive and {low.size} negative")
-    below = np.searchsorted(low, high, side="left")
-    not_above = np.searchsorted(low, high, side="right")
-    return float(np.mean(below + not_above) / (2 * low.size))
+    count, others = int(positive.sum()), int((~positive).sum())
+    if not count or not others:
+        raise ValueError(f"labels: expected both classes, got {count} positive and {others} negative")
+    ranks = 2.0 * rankdata(scores)[positive].sum() - count * (count + 1)  # of positives among the others
+    return float(ranks / count / (2 * others))
 
 
 @lru_cache(maxsize=2)

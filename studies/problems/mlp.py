@@ -39,61 +39,6 @@ from studies.problems.data import CALIFORNIA_FILE, Rows, data_file, standardised
 ADAM_MEAN, ADAM_SQUARE, ADAM_EPSILON = 0.9, 0.999, 1e-8  # beta1, beta2, epsilon of Kingma and Ba 2015
 
 
-@dataclass(frozen=True)
-class Training:
-    """The fixed settings of training, which are not tuned.
-
-    Attributes
-    ----------
-    classify : True: targets are 0 or 1, and the loss is the log loss; False: targets are numbers, and the
-        loss is the squared error
-    num_epochs : passes over the rows
-    batch_size : rows per step; the last step of an epoch takes the remaining rows
-    max_width : largest number of hidden units
-    """
-
-    classify: bool
-    num_epochs: int
-    batch_size: int
-    max_width: int
-
-
-def validation_loss(
-    train: Rows,
-    validation: Rows,
-    learning_rate: float,
-    width: int,
-    training: Training,
-    rng: np.random.Generator,
-) -> float:
-    """Train on some rows and return the mean loss on others.
-
-    Parameters
-    ----------
-    learning_rate : learning rate of Adam, positive
-    width : `h`, the number of hidden units; the activation is ReLU
-    rng : draws the initial weights and the order of the rows
-    """
-    dimension, widest = train.x.shape[1], training.max_width
-    scale = np.sqrt(2.0 / dimension)  # He et al. 2015
-    hidden = scale * rng.standard_normal((dimension, widest))[:, :width]
-    out = np.sqrt(1.0 / width) * rng.standard_normal(widest)[:width]
-    weights = np.concatenate([hidden.ravel(), np.zeros(width), out, np.zeros(1)])
-    mean, square = np.zeros_like(weights), np.zeros_like(weights)
-    step = 0
-    for _ in range(training.num_epochs):
-        order = rng.permutation(len(train.y))
-        for start in range(0, len(order), training.batch_size):
-            rows = order[start : start + training.batch_size]
-            gradient = _gradient(weights, train.x[rows], train.y[rows], width, training.classify)
-            step += 1
-            mean += (1 - ADAM_MEAN) * (gradient - mean)
-            square += (1 - ADAM_SQUARE) * (gradient * gradient - square)
-            rate = learning_rate * np.sqrt(1 - ADAM_SQUARE**step) / (1 - ADAM_MEAN**step)
-            weights -= rate * mean / (np.sqrt(square) + ADAM_EPSILON)
-    return loss(predict(weights, validation.x, width), validation.y, training.classify)
-
-
 def predict(weights: Array, x: Array, width: int) -> Array:
     """Return the output `(n,)`: logits, or numbers."""
     hidden, bias, out, offset = _split(weights, x.shape[1], width)
@@ -175,9 +120,26 @@ class SharedNetwork(Problem):
         return generator(self.seed, self.name, "training")
 
     def _value(self, config: Config, rng: np.random.Generator) -> float:
-        rate, width = number(config, "learning_rate"), int(number(config, "hidden_width"))
-        training = Training(self.classify, self.num_epochs, self.batch_size, MAX_WIDTH)
-        return -validation_loss(*self.rows(), rate, width, training, rng)
+        """Train with a configuration and return minus the loss; `rng` draws weights and the order of rows."""
+        (train, validation), rate = self.rows(), number(config, "learning_rate")
+        width, dimension = int(number(config, "hidden_width")), train.x.shape[1]
+        scale = np.sqrt(2.0 / dimension)  # He et al. 2015
+        hidden = scale * rng.standard_normal((dimension, MAX_WIDTH))[:, :width]
+        out = np.sqrt(1.0 / width) * rng.standard_normal(MAX_WIDTH)[:width]
+        weights = np.concatenate([hidden.ravel(), np.zeros(width), out, np.zeros(1)])
+        mean, square = np.zeros_like(weights), np.zeros_like(weights)
+        step = 0
+        for _ in range(self.num_epochs):
+            order = rng.permutation(len(train.y))
+            for start in range(0, len(order), self.batch_size):  # the last step takes the remaining rows
+                rows = order[start : start + self.batch_size]
+                gradient = _gradient(weights, train.x[rows], train.y[rows], width, self.classify)
+                step += 1
+                mean += (1 - ADAM_MEAN) * (gradient - mean)
+                square += (1 - ADAM_SQUARE) * (gradient * gradient - square)
+                corrected = rate * np.sqrt(1 - ADAM_SQUARE**step) / (1 - ADAM_MEAN**step)
+                weights -= corrected * mean / (np.sqrt(square) + ADAM_EPSILON)
+        return -loss(predict(weights, validation.x, width), validation.y, self.classify)
 
 
 @dataclass(frozen=True)

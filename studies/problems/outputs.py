@@ -35,6 +35,7 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.partitioners import dirichlet
 from fbo_flower.space import Float, Int, SearchSpace
+from studies.problems import functions
 
 Outputs = dict[str, float]
 NUM_AGENTS = 8
@@ -91,26 +92,14 @@ def shift(site: Site, dimension: int) -> Array:
 
 
 def branin(config: dict[str, Any], site: Site) -> Outputs:
-    x, y = 15.0 * (unit(config) + shift(site, 2)) - [5.0, 0.0]
-    bowl = (y - 5.1 * x**2 / (4 * np.pi**2) + 5 * x / np.pi - 6) ** 2
-    value = bowl + 10 * (1 - 1 / (8 * np.pi)) * np.cos(x) + 10
-    return {"value": value, "distance": (x - 2.5) ** 2 + (y - 7.5) ** 2}
-
-
-_ALPHA = np.array([1.0, 1.2, 3.0, 3.2])
-_A = np.array([
-    [10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]
-])  # fmt: skip
-_P = 1e-4 * np.array([
-    [1312, 1696, 5569, 124, 8283, 5886], [2329, 4135, 8307, 3736, 1004, 9991],
-    [2348, 1451, 3522, 2883, 3047, 6650], [4047, 8828, 8732, 5743, 1091, 381],
-])  # fmt: skip
+    u = unit(config) + shift(site, 2)
+    x, y = 15.0 * u - [5.0, 0.0]
+    return {"value": float(functions.branin(u)), "distance": (x - 2.5) ** 2 + (y - 7.5) ** 2}
 
 
 def hartmann(config: dict[str, Any], site: Site) -> Outputs:
     x = unit(config) + shift(site, 6)
-    value = -float(_ALPHA @ np.exp(-(_A * (x - _P) ** 2).sum(axis=1)))
-    return {"value": value, "norm": float(np.linalg.norm(x))}
+    return {"value": -float(functions.hartmann(x)), "norm": float(np.linalg.norm(x))}
 
 
 def dtlz2(config: dict[str, Any], site: Site) -> Outputs:

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
 
 LEAST = 1e-12  # probability below which a choice does not fall
@@ -51,8 +50,6 @@ class Distribution:
     @staticmethod
     def uniform(num_choices: int) -> Distribution:
         """Return the uniform distribution."""
-        if num_choices < 1:
-            raise ConfigError(f"choices: expected at least 1, got {num_choices}")
         return Distribution(np.full(num_choices, -math.log(num_choices)), np.empty(0))
 
     @property
@@ -105,8 +102,6 @@ class Distribution:
             "sqrt": math.sqrt(len(self.losses) + 1),
             "constant": 1.0,
         }
-        if step_size not in divisors:
-            raise ConfigError(f"step_size: expected one of {', '.join(STEP_SIZES)}, got {step_size!r}")
         divisor = divisors[step_size]
         eta = math.sqrt(2.0 * math.log(len(g))) / divisor if divisor > 0.0 else 0.0
         z = self.log_theta - eta * g

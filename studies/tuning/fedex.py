@@ -93,14 +93,13 @@ class FedEx(PerClient):
         if not len(points):
             raise ConfigError("configs: expected at least one configuration, got none")
         self._space, self.points = space, points
-        start = Distribution.uniform(len(points))
-        self.log_theta, self.losses, self.squares = start.log_theta, start.losses, start.squares
+        self.state = Distribution.uniform(len(points))
         self.applied: dict[str, int] = {}  # node -> configuration of the round that is under way
 
     @property
     def distribution(self) -> Array:
         """Probabilities `(k,)` of `configs`."""
-        return self._distribution.theta
+        return self.state.theta
 
     @property
     def configs(self) -> list[Config]:
@@ -110,23 +109,19 @@ class FedEx(PerClient):
     @property
     def best_config(self) -> Config:
         """The most probable configuration."""
-        return self._space.decode(self.points[int(np.argmax(self.log_theta))])
+        return self._space.decode(self.points[int(np.argmax(self.state.log_theta))])
 
     @property
     def learns(self) -> bool:
         """Return whether the distribution still moves."""
-        return self._distribution.entropy >= self.cutoff
-
-    @property
-    def _distribution(self) -> Distribution:
-        return Distribution(self.log_theta, self.losses, self.squares)
+        return self.state.entropy >= self.cutoff
 
     def choices(self, server_round: int, size: int) -> Sequence[int]:
         """Return which configuration each message of a round gets, `(size,)`."""
-        if self._distribution.entropy < self.cutoff:
-            return [int(np.argmax(self.log_theta))] * size
+        if not self.learns:
+            return [int(np.argmax(self.state.log_theta))] * size
         rng = generator(self.seed, "fedex", "draw", server_round)
-        found: list[int] = self._distribution.draw(size, rng).tolist()
+        found: list[int] = self.state.draw(size, rng).tolist()
         return found
 
     def choose(self, server_round: int, nodes: Sequence[str]) -> Sequence[Config]:
@@ -140,10 +135,9 @@ class FedEx(PerClient):
         if not nodes:
             return
         chosen = np.array([self.applied[node] for node in nodes], dtype=np.int64)
-        updated = self._distribution.update(chosen, losses, weights, self.step_size, self.discount)
-        self.log_theta, self.losses, self.squares = updated.log_theta, updated.losses, updated.squares
+        self.state = self.state.update(chosen, losses, weights, self.step_size, self.discount)
         log(INFO, "[round %d] FedEx: entropy %.3f, best %s with probability %.2f", server_round,
-            updated.entropy, self.best_config, updated.theta.max())  # fmt: skip
+            self.state.entropy, self.best_config, self.state.theta.max())  # fmt: skip
 
     def summary(self) -> None:
         """Log the settings."""

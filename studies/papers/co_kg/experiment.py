@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.problems import make_problem
 from studies import experiment as runs
-from studies.experiment import Arrays, Experiment, Part
+from studies.experiment import Arrays, Experiment, Part, has_data
 from studies.papers.co_kg import special
 from studies.papers.co_kg.special import MESH, NUM_AGENTS, NUM_INITIAL, differences
 from studies.problems import CaliforniaMLP
@@ -43,55 +42,34 @@ FUNCTIONS: dict[str, tuple[str, Options]] = {
 }
 FEWER = ("rosenbrock", "f1, known noise")  # settings with fewer frameworks
 SWEPT = ("f1", "rosenbrock, log")
-SWEPT_FRAMEWORKS = ("co-kg", "data-communication")
 FEWER_FRAMEWORKS = ("co-kg", "barycenter-qkg", "no-collaboration", "data-communication", RANDOM)
-BETAS = ("constant", "exp")  # "log" is the default
 NETWORKS = ("breast-cancer-mlp", "california-mlp")
 NETWORK_FRAMEWORKS = (
     "co-kg", "barycenter-qkg", "no-collaboration", "data-communication", "product", RANDOM,
 )  # fmt: skip
 
 
-def networks() -> tuple[str, ...]:
-    """Return the networks whose data are available."""
-    try:
-        CaliforniaMLP(1, 0).check_data()
-    except ConfigError:
-        return NETWORKS[:1]
-    return NETWORKS
-
-
 def parts(quick: bool, directory: Path) -> list[Part]:
     """Return all parts; quick: one or two seeds of three rounds."""
     rounds, draws = {"num_rounds": 3 if quick else 30}, {"num_draws": 8 if quick else 64}
     seeds, first = range(1 if quick else 12), next(iter(FUNCTIONS))
-    meshes, agents = ((6,), (2,)) if quick else ((10, 30), (2, 8))
+    mesh = 6 if quick else 10
     rows = {s: list(FEWER_FRAMEWORKS if s in FEWER else FRAMEWORKS) for s in FUNCTIONS}
-    swept = {
-        **{f"co-kg, beta {beta}": {"beta": beta} for beta in BETAS},
-        **{f"{name}, mesh {mesh}": {"mesh": mesh} for name in SWEPT_FRAMEWORKS for mesh in meshes},
-        **{f"{name}, N {n}": {"agents": n} for name in SWEPT_FRAMEWORKS for n in agents},
-    }
+    swept: dict[str, Options] = {"co-kg, beta exp": {"beta": "exp"}, f"co-kg, mesh {mesh}": {"mesh": mesh}}
     at, usual = (3, 10, 20, 30), {**rounds, **draws}
+    nets = NETWORKS if has_data(CaliforniaMLP(1, 0)) else NETWORKS[:1]
     net = {**draws, "num_rounds": 3 if quick else 20, "epochs": {"num_epochs": 1} if quick else {}}
-    shown: dict[str, Any] = {
-        "baseline": "co-kg",
-        "at": at,
-        "first": 0,
-        "drawn": "best tried",
-        "how": "log",
-        "axis": "rounds",
-    }
+    shown: dict[str, Any] = {"baseline": "co-kg", "at": at, "first": 0}
+    shown |= {"drawn": "best tried", "how": "log", "axis": "rounds"}
     odd = [f"{kind}, {weights}" for kind in special.KINDS for weights in special.WEIGHTS]
     pairs = [(f"{kind}, reliability", f"{kind}, uniform") for kind in special.KINDS]
     return [
         Part("f1", run_one, [first], rows, range(2 if quick else 40), {"swept": {}, **usual}, **shown),
         Part("functions", run_one, [*rows][1:], rows, seeds, {"swept": {}, **usual}, **shown),
-        Part("networks", run_one, networks(), NETWORK_FRAMEWORKS, seeds, {"swept": {}, **net}, **shown),
+        Part("networks", run_one, nets, NETWORK_FRAMEWORKS, seeds, {"swept": {}, **net}, **shown),
         Part("odd agents", special.odd_agents, ["f1"], odd, seeds, usual, pairs=pairs, at=at, first=0),
         Part(
-            "beta, mesh, agents", run_one, SWEPT, [*SWEPT_FRAMEWORKS, *swept], seeds,
-            {"swept": swept, **usual}, at=at, first=0,
+            "beta, mesh", run_one, SWEPT, ["co-kg", *swept], seeds, {"swept": swept, **usual}, at=at, first=0,
         ),
     ]  # fmt: skip
 
@@ -112,7 +90,7 @@ def run_one(
 
     Parameters
     ----------
-    swept : row -> what differs from the framework that it begins with: an option, or the number of `agents`
+    swept : row -> the option that differs from those of the framework that it begins with
 
     Returns
     -------
@@ -121,12 +99,11 @@ def run_one(
         losses. NaN after the first round, which recommends nothing.
     """
     problem, shared = FUNCTIONS.get(setting, (setting, {}))
-    other = dict(swept.get(row, {}))
-    made = make_problem(problem, other.pop("agents", NUM_AGENTS), seed, dict(epochs or {}))
+    made = make_problem(problem, NUM_AGENTS, seed, dict(epochs or {}))
     options: Options = {"num_initial": NUM_INITIAL}
     if row != RANDOM:
         own = FRAMEWORKS[row.split(", ", maxsplit=1)[0] if row in swept else row]
-        options = {"mesh": MESH, **options, **shared, "num_draws": num_draws, **other, **own}
+        options = {"mesh": MESH, **options, **shared, "num_draws": num_draws, **swept.get(row, {}), **own}
     study = runs.run(made, RANDOM if row == RANDOM else "co-kg", options, num_rounds + 1, seed)
     returned, best = differences(study, made, num_rounds + 1)
     return {"returned": returned[None], "best tried": best[None]}

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from flwr.app import Context
 from flwr.clientapp import ClientApp
 
-from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.records import AgentState, Trials
-from fbo_flower.clients import Evaluator, ObjectiveEvaluator, TaskContext, TuningAgent, agent_app
+from fbo_flower.clients import TuningAgent, agent_app
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import Fault, InProcessGrid, problem_app
@@ -25,10 +22,8 @@ from studies.papers.liars import Told, lying
 NUM_AGENTS, MESH, NUM_INITIAL = 4, 20, 5
 ODD = 3  # the agent that is odd
 SOUND = ("0", "1", "2")
-CORNER = 0.15  # side of the square from which a bad start is drawn
 NOISY = 1.0  # s.d. of a noisy agent's noise; the others have .14, the function 1.1
-LIE = 100.0  # factor by which a liar multiplies the mean and deviation of its warm-up
-KINDS = ("none", "started badly", "noisy", "sends noise", "lies in the warm-up")
+KINDS = ("none", "noisy", "sends noise")
 WEIGHTS = ("uniform", "reliability")
 
 
@@ -78,26 +73,6 @@ def differences(
 # -- one odd agent ---------------------------------------------------------------------------------
 
 
-class Cornered(TuningAgent):
-    """An agent whose warm-up points lie in a corner."""
-
-    def _evaluator(
-        self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
-    ) -> Evaluator:
-        made = super()._evaluator(context, algorithm, agent_state)
-        assert isinstance(made, ObjectiveEvaluator)
-        return CorneredEvaluator(made.objective, made.space, made.context, made.cache)
-
-
-class CorneredEvaluator(ObjectiveEvaluator):
-    """Evaluates the warm-up in a corner of the square."""
-
-    def __call__(self, query: Trials, first_trial: int) -> Trials:
-        if first_trial < NUM_INITIAL:
-            query = Trials(CORNER * query.points)
-        return super().__call__(query, first_trial)
-
-
 def odd_agents(name: str, row: str, seed: int, num_rounds: int, num_draws: int) -> Arrays:
     """Run `f1` with one odd agent of a kind, with uniform weights or with reliability weights.
 
@@ -124,15 +99,13 @@ def odd_agents(name: str, row: str, seed: int, num_rounds: int, num_draws: int) 
 
 
 def _app(kind: str, problem: F1, strategy: TuningStrategy, seed: int) -> ClientApp:
-    if kind not in {"started badly", "noisy"}:
+    if kind != "noisy":
         return problem_app(problem, strategy.algorithm, seed)
     loud = replace(problem, noise_variance=NOISY**2)
 
     def agent(context: Context) -> TuningAgent:
-        is_odd = context.node_config["partition-id"] == ODD
-        made = Cornered if is_odd and kind == "started badly" else TuningAgent
-        objective = loud if is_odd and kind == "noisy" else problem
-        return made(objective, problem.space, context, seed=seed, disclose="trials")
+        objective = loud if context.node_config["partition-id"] == ODD else problem
+        return TuningAgent(objective, problem.space, context, seed=seed, disclose="trials")
 
     return agent_app(agent)
 
@@ -143,8 +116,4 @@ def _faults(kind: str, seed: int) -> dict[int, Fault]:
     def noise(told: Told) -> Told:
         return {"mean": rng.standard_normal(told["mean"].shape)} if "mean" in told else {}
 
-    def lie(told: Told) -> Told:
-        return {"moments": told["moments"] * np.array([1.0, LIE, LIE])} if "moments" in told else {}
-
-    changes = {"sends noise": noise, "lies in the warm-up": lie}
-    return lying({ODD: changes[kind]} if kind in changes else {})
+    return lying({ODD: noise} if kind == "sends noise" else {})

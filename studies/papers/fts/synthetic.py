@@ -74,12 +74,7 @@ def observe(title: str, function: int) -> Arrays:
     study = _simulate(
         "ts", {"num_initial": 1}, difference, function, 50_000 + function, max(NUM_OBSERVATIONS)
     )
-    trials = study.trials
-    return {
-        "agent": np.array(trials["agent"].tolist(), dtype=np.int64).astype(np.float64),
-        "points": np.array([[config["x"]] for config in trials["config"]], dtype=np.float64),
-        "values": np.asarray(trials["value"], dtype=np.float64),
-    }
+    return runs.observed(study, make_problem("gp-samples", NUM_AGENTS, 0, {"function_seed": function}))
 
 
 def run_function(title: str, function: int, num_starts: int, num_iterations: int, directory: str) -> Arrays:
@@ -91,7 +86,7 @@ def run_function(title: str, function: int, num_starts: int, num_iterations: int
     for start in range(num_starts):
         for label, variant in variants().items():
             options = {"num_initial": 1, **variant}
-            held = _held(prior, options.pop("observations", 0))
+            held = runs.held(prior, range(1, NUM_AGENTS), options.pop("observations", 0))
             if label != "ts":
                 options |= {"communication": "once", "lengthscale": LENGTHSCALE, "targets": ("0",)}
             algorithm = "ts" if label == "ts" else "fts"
@@ -104,12 +99,6 @@ def run_function(title: str, function: int, num_starts: int, num_iterations: int
     for label, regret in rows.items():
         found |= {f"{label}/regret": np.array(regret), f"{label}/summed": np.sum(regret, axis=1)}
     return found
-
-
-def _held(prior: Arrays, count: int) -> dict[str, tuple[Array, Array]]:
-    """Return the first `count` observations of every agent but the target."""
-    rows = {str(agent): prior["agent"] == agent for agent in range(1, NUM_AGENTS)}
-    return {a: (prior["points"][r][:count], prior["values"][r][:count]) for a, r in rows.items()}
 
 
 def _simulate(

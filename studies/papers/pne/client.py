@@ -6,7 +6,6 @@ same seed are paired. Regret uses the noiseless value at a cell's centre.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,7 +16,6 @@ from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.bandits import partition
 from fbo_flower.simulation.problems import Problem, XArmed
 
-MAX_DEPTH = 64  # rows of `BanditRun.pulls_per_depth`
 NOISE_CHUNK = 1 << 16  # noise draws in memory
 
 
@@ -112,17 +110,14 @@ class BanditRun:
     times : `(g,)`, numbers of pulls at which regret was recorded
     regret : `(M, g)`, cumulative regret
     simple : `(M,)`, regret of the recommended cell
-    pulls_per_depth : `(M, MAX_DEPTH)`; without a tree all pulls are in row 0
-    exchanged : `(rounds, 2)`, means and radii sent up and down by all clients together; as many integers,
-        cells and counts, are sent in addition
+    pulls : `(M,)`, numbers of pulls
     dropped : per client, depths and indices of the cells that it eliminated for good
     """
 
     times: IntArray
     regret: Array
     simple: Array
-    pulls_per_depth: IntArray
-    exchanged: IntArray
+    pulls: IntArray
     dropped: tuple[tuple[tuple[int, IntArray], ...], ...] = ()
 
     @property
@@ -130,17 +125,12 @@ class BanditRun:
         """Return the final cumulative regret of each client, `(M,)`."""
         return np.asarray(self.regret[:, -1], dtype=np.float64)
 
-    @property
-    def rounds(self) -> int:
-        """Return the number of communication rounds."""
-        return len(self.exchanged)
-
 
 class Client:
     """One client: its remaining budget, its noise and the record of its pulls."""
 
-    def __init__(self, surface: Surface, client: int, budget: int, seed: int, arity: int = 2) -> None:
-        self.surface, self.client, self.budget, self.arity = surface, client, budget, arity
+    def __init__(self, surface: Surface, client: int, budget: int, seed: int) -> None:
+        self.surface, self.client, self.budget = surface, client, budget
         self.rng = np.random.default_rng([seed, 2, client])
         self.optimum = surface.optimum(client)
         self.left = budget
@@ -148,11 +138,10 @@ class Client:
         self.dropped: list[tuple[int, IntArray]] = []
         self.lengths: list[IntArray] = []
         self.gaps: list[Array] = []
-        self.pulls_per_depth = np.zeros(MAX_DEPTH, dtype=np.int64)
 
     def cell_values(self, depth: int, index: IntArray) -> Array:
         """Return the values at the centres of cells, `(n,)`."""
-        points = partition.centre(depth, index, self.surface.dimension, self.arity)
+        points = partition.centre(depth, index, self.surface.dimension)
         return self.surface.values(points, self.client)
 
     def pull(self, depth: int, index: IntArray, counts: IntArray) -> tuple[IntArray, Array]:
@@ -162,26 +151,20 @@ class Client:
         -------
         pulls made `(n,)` and sums of what was observed `(n,)`
         """
-        return self.pull_values(depth, self.cell_values(depth, index), counts)
+        return self.pull_values(self.cell_values(depth, index), counts)
 
-    def pull_values(self, depth: int, values: Array, counts: IntArray) -> tuple[IntArray, Array]:
+    def pull_values(self, values: Array, counts: IntArray) -> tuple[IntArray, Array]:
         """Like `pull`, for arms whose values `(n,)` the driver knows."""
         before = np.cumsum(counts) - counts
         made = np.clip(self.left - before, 0, counts)
-        spent = int(made.sum())
-        self.left -= spent
-        self.pulls_per_depth[depth] += spent
+        self.left -= int(made.sum())
         self.lengths.append(made)
         self.gaps.append(self.optimum - values)
         return made, values * made + self.noise_sums(made)
 
     def observe(self, depth: IntArray, index: IntArray, pulls: int) -> tuple[IntArray, Array, Array]:
         """Pull cells of any depth `pulls` times each; return pulls, sums and squared deviations `(n,)`."""
-        made, total, within = (
-            np.zeros(len(depth), dtype=np.int64),
-            np.zeros(len(depth)),
-            np.zeros(len(depth)),
-        )
+        made, (total, within) = np.zeros(len(depth), dtype=np.int64), np.zeros((2, len(depth)))
         for row, (h, i) in enumerate(zip(depth.tolist(), index.tolist(), strict=True)):
             n = min(pulls, self.left)
             if (h, i) not in self.known:
@@ -191,7 +174,6 @@ class Client:
             y = value + (self.rng.uniform(-noise, noise, n) if noise else np.zeros(n))
             made[row], total[row], within[row] = n, y.sum(), ((y - y.mean()) ** 2).sum() if n else 0.0
             self.left -= n
-            self.pulls_per_depth[h] += n
             self.lengths.append(np.array([n]))
             self.gaps.append(np.array([self.optimum - value]))
         return made, total, within
@@ -219,23 +201,23 @@ class Client:
         return np.asarray(np.interp(times, done, regret), dtype=np.float64)
 
 
-def locate(points: Array, depth: int, arity: int = 2) -> IntArray:
+def locate(points: Array, depth: int) -> IntArray:
     """Return the index of the cell that contains each of `points (n, D)`, `(n,)`.
 
     A point on a border belongs to the upper cell; a coordinate of 1 belongs to the last cell.
     """
     dim, index = points.shape[1], np.zeros(len(points), dtype=np.int64)
-    for level in range(depth if arity == 2 else depth * dim):
+    for level in range(depth):
         cells = 2.0 ** (level // dim + 1)  # of the axis
         corner = np.minimum(np.floor(points[:, level % dim] * cells), cells - 1)
         index = 2 * index + corner.astype(np.int64) % 2
     return index
 
 
-def lost(run: BanditRun, client: int, point: Array, arity: int = 2) -> int | None:
+def lost(run: BanditRun, client: int, point: Array) -> int | None:
     """Return the depth at which `client` eliminated the cell of `point` `(D,)`; None if it did not."""
     for depth, index in run.dropped[client]:
-        if locate(point[np.newaxis], depth, arity)[0] in index:
+        if locate(point[np.newaxis], depth)[0] in index:
             return depth
     return None
 
@@ -245,20 +227,13 @@ def thinned(budget: int, num_points: int = 200) -> IntArray:
     return np.unique(np.linspace(0, budget, num_points + 1).astype(np.int64))
 
 
-def finish(clients: list[Client], simple: Array, exchanged: Sequence[tuple[int, int]] = ()) -> BanditRun:
-    """Return the record of clients that have spent their budget.
-
-    Parameters
-    ----------
-    simple : `(M,)`, regret of the recommended cells
-    exchanged : floats sent up and down in each round
-    """
+def finish(clients: list[Client], simple: Array) -> BanditRun:
+    """Return the record of clients that have spent their budget; `simple (M,)`: of the recommended cells."""
     times = thinned(clients[0].budget)
     return BanditRun(
         times,
         np.array([client.curve(times) for client in clients]),
         simple,
-        np.array([client.pulls_per_depth for client in clients]),
-        np.array(exchanged, dtype=np.int64).reshape(-1, 2),
+        np.array([np.sum(np.concatenate(client.lengths)) for client in clients]),
         tuple(tuple(client.dropped) for client in clients),
     )

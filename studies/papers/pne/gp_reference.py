@@ -30,7 +30,7 @@ class _Data:
 
     def pull(self, point: Array) -> None:
         true = self.client.surface.values(point[np.newaxis], self.client.client)
-        _, total = self.client.pull_values(0, true, np.ones(1, dtype=np.int64))
+        _, total = self.client.pull_values(true, np.ones(1, dtype=np.int64))
         place = np.flatnonzero((self.points == point).all(axis=1))
         if len(place) == 0:
             self.points = np.concatenate([self.points, point[np.newaxis]])
@@ -122,7 +122,7 @@ def random_search(surface: Surface, budget: int, seed: int) -> BanditRun:
     for client in clients:
         points = generator(seed, "random", client.client).random((budget, surface.dimension))
         values = surface.values(points, client.client)
-        _, seen = client.pull_values(0, values, np.ones(budget, dtype=np.int64))
+        _, seen = client.pull_values(values, np.ones(budget, dtype=np.int64))
         simple.append(client.optimum - float(values[int(np.argmax(seen))]))
     return finish(clients, np.array(simple))
 
@@ -141,12 +141,12 @@ def sobol_halving(surface: Surface, budget: int, seed: int) -> BanditRun:
         for h in range(rounds):
             last = h == rounds - 1
             pulls = client.left // len(active) if last else budget // rounds // len(active)
-            made, sums = client.pull_values(0, values[active], np.full(len(active), max(1, pulls)))
+            made, sums = client.pull_values(values[active], np.full(len(active), max(1, pulls)))
             total[active] += sums
             count[active] += made
             means = np.where(count[active] > 0, total[active] / np.maximum(1, count[active]), -np.inf)
             active = active[np.argsort(-means, kind="stable")[: max(1, len(active) // 2)]]
         if client.left:
-            client.pull_values(0, values[active[:1]], np.array([client.left]))
+            client.pull_values(values[active[:1]], np.array([client.left]))
         simple.append(client.optimum - float(values[active[0]]))
     return finish(clients, np.array(simple))

@@ -1,4 +1,4 @@
-"""Measure what PF-PNE guarantees and where it fails: lost optima, differing clients, optima off centre.
+"""Measure what PF-PNE guarantees and where it fails: lost optima.
 
 A client has lost its optimum when it eliminated the cell that contains it. The smoothness that excludes
 this, for all `x, y` with a common cell of depth `h`, is [Li2024, Assumption 2]
@@ -11,21 +11,19 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.bandits import elimination
-from fbo_flower.numerics.bandits.elimination import NEVER, Constants
-from fbo_flower.simulation.problems import Garland, XArmed, make_problem, shifts
+from fbo_flower.numerics.bandits.elimination import Constants
+from fbo_flower.simulation.problems import Garland, shifts
 from studies.experiment import Arrays
 from studies.papers.pne import reference
-from studies.papers.pne.client import BanditRun, Shifted, locate, lost
+from studies.papers.pne.client import Shifted, locate, lost
 
-MOVED = 0.137  # distance of the optima from the middle of the cube, in every dimension
 SHARP_GAP, SHARP_BUDGET = 0.02, 4000
 
 
@@ -62,23 +60,8 @@ class Peaks:
         return 1.0
 
 
-@dataclass(frozen=True)
-class Moved(Shifted):
-    """A test function whose optimum was moved away from the middle of the cube."""
-
-    def values(self, points: Array, client: int) -> Array:
-        return self.problem.values(points - MOVED, client)
-
-
 SHARP = Peaks((0.301, 0.311, 0.321, 0.331), slope=1.0, power=0.25, plateau=0.85)
-APART = Peaks((0.1, 0.12, 0.88))  # the mean's maximum, .74, is at .12
-APART_GAP = 0.26
 SHARP_RHO, GARLAND_RHO = ("0.8408964152537145", "0.5"), ("0.5", "0.7")
-OTHERS: dict[str, Callable[..., BanditRun]] = {
-    "hct": reference.local_hct,
-    "racing": reference.racing_pne,
-}
-APART_ROWS = ("fed-pne", "pf-pne, Delta .01", "pf-pne, Delta .26", *OTHERS)
 
 
 @cache
@@ -118,20 +101,3 @@ def lost_garland(problem: str, rho: str, seed: int, budget: int) -> Arrays:
     run = reference.pne(Shifted(garland), budget, seed, transition, constants)
     cusps = np.pi / 6 + shifts(garland)
     return {"lost": np.array([lost(run, m, cusp) is not None for m, cusp in enumerate(cusps)], float)}
-
-
-def apart(problem: str, row: str, seed: int, budget: int) -> Arrays:
-    """Run clients whose optima lie in different cells; return each one's regret."""
-    depth = partial(elimination.transition_depth, 1.0, 0.5)
-    if row in OTHERS:
-        run = OTHERS[row](APART, budget, seed)
-    else:
-        run = reference.pne(APART, budget, seed, NEVER if row == "fed-pne" else depth(float(row[-3:])))
-    return {f"regret of client {m}": np.array(value) for m, value in enumerate(run.final)}
-
-
-def moved(problem: str, algorithm: str, seed: int, budget: int) -> Arrays:
-    """Run a function whose optimum is not near the cube's centre; return each client's regret."""
-    chosen = make_problem(problem, None, seed)
-    assert isinstance(chosen, XArmed)
-    return {"cumulative regret": reference.algorithms()[algorithm](Moved(chosen), budget, seed).final}

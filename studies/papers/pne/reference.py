@@ -53,31 +53,26 @@ def pne(
     seed: int,
     transition: int,
     constants: Constants | None = None,
-    arity: int = 2,
 ) -> BanditRun:
     """Run PF-PNE; `transition` `H0` is -1 for LocalPNE and `elimination.NEVER` for Fed-PNE."""
     constants = constants or Constants(budget, 1.0 / surface.num_clients)
-    clients = [Client(surface, m, budget, seed, arity) for m in range(surface.num_clients)]
+    clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]
     levels: list[dict[int, _Level]] = [{} for _ in clients]
-    shared, exchanged = _stage_one(clients, levels, transition, constants)
-    simple = np.array(
-        [
-            _stage_two(client, level, shared, constants, transition)
-            for client, level in zip(clients, levels, strict=True)
-        ]
-    )
-    return finish(clients, simple, exchanged)
+    shared = _stage_one(clients, levels, transition, constants)
+    alone = [
+        _stage_two(c, own, shared, constants, transition) for c, own in zip(clients, levels, strict=True)
+    ]
+    return finish(clients, np.array(alone))
 
 
 def _stage_one(
     clients: list[Client], levels: list[dict[int, _Level]], transition: int, constants: Constants
-) -> tuple[dict[int, _Shared], list[tuple[int, int]]]:
+) -> dict[int, _Shared]:
     """Eliminate cells together down to depth `transition`, or until the budget is spent."""
-    surface, arity, num_clients = clients[0].surface, clients[0].arity, len(clients)
-    deepest = min(transition, partition.max_depth(surface.dimension, arity))
+    num_clients = len(clients)
+    deepest = min(transition, partition.max_depth(clients[0].surface.dimension))
     active = np.zeros(1, dtype=np.int64)
     shared: dict[int, _Shared] = {}
-    exchanged = []
     for depth in range(deepest + 1):
         wanted = np.full(len(active), constants.pulls_per_client(depth, num_clients))
         for client, level in zip(clients, levels, strict=True):
@@ -90,9 +85,8 @@ def _stage_one(
         radius = constants.radius(merged.count)
         stays = ~elimination.eliminated(merged.mean, radius, constants.variation(depth))
         shared[depth] = _Shared(active[stays], merged.mean[stays], radius[stays])
-        exchanged.append((num_clients * len(active), 2 * num_clients * int(stays.sum())))
-        active = partition.children(active[stays], arity) if depth < deepest else active
-    return shared, exchanged
+        active = partition.children(active[stays]) if depth < deepest else active
+    return shared
 
 
 def _stage_two(
@@ -104,7 +98,7 @@ def _stage_two(
 ) -> float:
     """Eliminate cells alone from the root, but keep the shared survivors; return the simple regret."""
     active = np.zeros(1, dtype=np.int64)
-    deepest = partition.max_depth(client.surface.dimension, client.arity)
+    deepest = partition.max_depth(client.surface.dimension)
     nothing = _Shared(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
     depth = 0
     while client.left > 0 and transition < elimination.NEVER and depth <= deepest:
@@ -127,7 +121,7 @@ def _stage_two(
         mean[protected], radius[protected] = known.mean[place], known.radius[place]
         out = elimination.eliminated(mean, radius, constants.variation(depth), protected)
         client.dropped.append((depth, active[out]))
-        active = partition.children(active[~out], client.arity) if depth < deepest else active[~out]
+        active = partition.children(active[~out]) if depth < deepest else active[~out]
         depth += 1
     return _simple_regret(client, levels, shared, constants)
 
@@ -221,10 +215,10 @@ def pull_many(tree: Tree, num_pulls: int, value: Callable[[int, int], float], no
     return cells
 
 
-def local_hct(surface: Surface, budget: int, seed: int, options: hct.HCTOptions | None = None) -> BanditRun:
+def local_hct(surface: Surface, budget: int, seed: int) -> BanditRun:
     """Run HCT at every client alone; like the others, it recommends the cell with the best lower bound."""
-    options = options or hct.HCTOptions(surface.dimension)
-    clients = [Client(surface, m, budget, seed, options.arity) for m in range(surface.num_clients)]
+    options = hct.HCTOptions(surface.dimension)
+    clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]
     simple = np.array([_search(client, budget, options) for client in clients])
     return finish(clients, simple)
 
@@ -245,7 +239,6 @@ def _search(client: Client, budget: int, options: hct.HCTOptions) -> float:
     client.left = 0
     client.lengths.append(np.ones(budget, dtype=np.int64))
     client.gaps.append(client.optimum - values[cells])
-    np.add.at(client.pulls_per_depth, np.array(tree.depth)[cells], 1)
     count = np.array(tree.count)
     pulled = np.flatnonzero(count > 0)
     radius = options.c * np.sqrt(options.log_term(power_above(budget)) / count[pulled])
@@ -253,15 +246,12 @@ def _search(client: Client, budget: int, options: hct.HCTOptions) -> float:
     return float(client.optimum - values[best])
 
 
-def racing_pne(
-    surface: Surface, budget: int, seed: int, options: RacingOptions | None = None, share: bool = True
-) -> BanditRun:
+def racing_pne(surface: Surface, budget: int, seed: int, share: bool = True) -> BanditRun:
     """Run the racing variant; without `share`, stage 1 ends after the first cells and shares nothing."""
-    options = options or RacingOptions(surface.dimension)
-    clients = [Client(surface, m, budget, seed, options.arity) for m in range(surface.num_clients)]
+    options = RacingOptions(surface.dimension)
+    clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]
     gathering = racing.Gathering(options, budget)
     count, total, within = ([np.empty(0) for _ in clients] for _ in range(3))
-    exchanged = []
     while True:
         depth, index = gathering.next_cells(budget // 20 - (budget - clients[0].left))
         if len(depth) == 0 or clients[0].left == 0:
@@ -275,16 +265,13 @@ def racing_pne(
         gathering.hear(means, counts)
         if not share:
             break
-        exchanged.append((means.size, 0))
     shared = gathering.result()
     if not share:
         shared = replace(shared, num_clients=np.ones_like(shared.num_clients))
     simple = np.array(
         [_race(c, budget, shared, n, y, s) for c, n, y, s in zip(clients, count, total, within, strict=True)]
     )
-    if share:  # the last round of stage 1 also sends its results down
-        exchanged[-1] = (exchanged[-1][0], 2 * shared.cells.size * len(clients))
-    return finish(clients, simple, exchanged)
+    return finish(clients, simple)
 
 
 def _race(
@@ -309,7 +296,6 @@ def fed1_ucb(surface: Surface, budget: int, seed: int, noise_stddev: float = 1.0
     values = [surface.values(arms, m) for m in range(surface.num_clients)]
     total, count = np.zeros((len(clients), len(arms))), np.zeros((len(clients), len(arms)), dtype=np.int64)
     active, length, phase = np.arange(len(arms)), ucb.phase_length(budget), 0
-    exchanged = []
 
     def merged() -> elimination.Merged:
         return elimination.merge((total / np.maximum(1, count))[:, active], count[:, active])
@@ -318,27 +304,26 @@ def fed1_ucb(surface: Surface, budget: int, seed: int, noise_stddev: float = 1.0
         pulls = np.full(len(active), length if len(active) > 1 else clients[0].left)
         for m, client in enumerate(clients):
             order = generator(seed, "agent", str(m), "order", "train", phase).permutation(active)
-            made, sums = client.pull_values(0, values[m][order], pulls)
+            made, sums = client.pull_values(values[m][order], pulls)
             total[m, order] += sums
             count[m, order] += made
         if clients[0].left == 0:
             break
-        found, asked, phase = merged(), len(active), phase + 1
+        found, phase = merged(), phase + 1
         radius = ucb.fed1_radius(found.count, 1, budget, noise_stddev)
         active = active[ucb.fed1_survivors(found.mean, radius)]
-        exchanged.append((len(clients) * asked, len(clients) * len(active)))
     best = int(active[np.argmax(np.where(merged().num_clients > 0, merged().mean, -np.inf))])
     own = np.where(count > 0, total / np.maximum(1, count), -np.inf).argmax(axis=1)
     chosen = np.where(count[:, best] > 0, best, own)
     simple = np.array([c.optimum - values[m][chosen[m]] for m, c in enumerate(clients)])
-    return finish(clients, simple, exchanged)
+    return finish(clients, simple)
 
 
 REFRESH = 100  # exchanges after which inverses are recomputed: rank-1 updates accumulate rounding errors
 
 
 class NeuralClients:
-    """State of FN-UCB, server and clients together; it counts exchanges and the numbers sent [Dai2023].
+    """State of FN-UCB, server and clients together [Dai2023].
 
     Attributes
     ----------
@@ -349,7 +334,6 @@ class NeuralClients:
     average_inverse : `(P, P)`, `mean_m(V_m^-1)` at the last exchange
     log_growth : `(M,)`, `log(det V / det V_last)` of each client
     last_exchange, rounds : pull of the last exchange, and number of exchanges
-    floats : numbers sent so far by all clients; the server has sent as many
     """
 
     def __init__(
@@ -366,7 +350,7 @@ class NeuralClients:
         self.response = np.zeros((num_clients, size))
         self.counts, self.totals = np.zeros((2, num_clients, len(arms)))
         self.log_growth = np.zeros(num_clients)
-        self.last_exchange, self.rounds, self.floats = -1, 0, 0
+        self.last_exchange, self.rounds = -1, 0
 
     def choose(self, t: int) -> IntArray:
         """Return the arm of each client at pull `t`, `(M,)`."""
@@ -396,20 +380,16 @@ class NeuralClients:
         shared = self.own.sum(axis=0) - (num_clients - 1) * options.regulariser * np.eye(size)
         self.v_inverse[:] = np.linalg.inv(shared)
         self.response[:] = self.totals.sum(axis=0) @ self.features.gradients
-        sent = size**2 + size
         if options.alpha(t + 1) > 0:
             if self.rounds % REFRESH == 0:
                 self.own_inverse[:] = np.linalg.inv(self.own)
             self.average_inverse = self.own_inverse.mean(axis=0)
-            sent += size**2
             if t < options.train_until:
                 self.trained = ucb.neural_train(self.features, self.trained, self.counts, self.totals)
                 self.weights = self.trained.mean(axis=0)
-                sent += size
         self.log_growth[:] = 0.0
         self.last_exchange = t
         self.rounds += 1
-        self.floats += num_clients * sent
 
 
 def _gain(inverses: Array, g: Array) -> tuple[Array, Array]:
@@ -432,19 +412,15 @@ def fn_ucb(surface: Surface, budget: int, seed: int, options: ucb.NeuralOptions 
     values = np.array([surface.values(arms, m) for m in range(surface.num_clients)])
     state = NeuralClients(arms, len(clients), options, np.random.default_rng([seed, 4]))
     counts = np.zeros((len(clients), len(arms)), dtype=np.int64)
-    exchanged = []
     for t in range(budget):
-        before = state.floats
         chosen = state.choose(t)
         rewards = np.empty(len(clients))
         for m, client in enumerate(clients):
-            rewards[m] = client.pull_values(0, values[m, chosen[m : m + 1]], np.ones(1, dtype=np.int64))[1][0]
+            rewards[m] = client.pull_values(values[m, chosen[m : m + 1]], np.ones(1, dtype=np.int64))[1][0]
             counts[m, chosen[m]] += 1
         state.learn(t, chosen, rewards)
-        if state.floats > before:
-            exchanged.append((state.floats - before, state.floats - before))
     simple = np.array([c.optimum - values[m, np.argmax(counts[m])] for m, c in enumerate(clients)])
-    return finish(clients, simple, exchanged)
+    return finish(clients, simple)
 
 
 def algorithms(gap: float = 0.01, h0: str = "literal") -> Mapping[str, Callable[..., BanditRun]]:

@@ -22,7 +22,7 @@ from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.reports.selection import PROTOCOLS
 from studies.experiment import Arrays, Experiment, Line, OnJob, Part, run_jobs
 from studies.papers.rfms import outcomes, tables
-from studies.papers.rfms.outcomes import CHOICES, HINDSIGHT, INBAG_CHOICE
+from studies.papers.rfms.outcomes import CHOICES, HINDSIGHT
 from studies.papers.rfms.replay import METHODS, Size
 from studies.papers.rfms.tables import Key
 
@@ -33,12 +33,8 @@ SMALL: tuple[tuple[str, Mapping[str, Any]], ...] = (
 LARGE: tuple[tuple[str, Mapping[str, Any]], ...] = tuple(
     (name, {"split": s}) for name in ("semeion-5sites", "madelon-5sites") for s in ("drc", "srs")
 )
-FORESTED = SMALL[:1]  # the table of a forest takes a quarter of an hour
-WIDE = tuple(
-    ("gravier-5sites", {"split": s}) for s in ("drc", "srs")
-)  # an elastic net on these data takes long
+WIDE = tuple(("gravier-5sites", {"split": s}) for s in ("drc", "srs"))  # too wide for an elastic net
 SEEDS = {"elastic-net": range(3), "svm": range(2)}  # of the small data sets; the large ones have seed 0
-WEIGHTED_SEEDS = {"elastic-net": range(5), "svm": range(1)}  # for random search only
 SHOWN = ("mean", "max", "guarded max", HINDSIGHT)  # criteria shown with and without a class weight
 
 
@@ -49,15 +45,15 @@ def full() -> tuple[list[Key], list[Key]]:
     """
     jobs = [(job, seed, name) for job in SMALL for name, seeds in SEEDS.items() for seed in seeds]
     jobs += [(job, 0, name) for job in LARGE for name in SEEDS] + [(job, 0, "svm") for job in WIDE]
-    jobs += [(job, 0, "forest") for job in FORESTED]
     shifted = [job for job in SMALL if job[1] != {"split": "srs"}]
-    weighted = [
-        (job, seed, name) for name, seeds in WEIGHTED_SEEDS.items() for job in shifted for seed in seeds
-    ]
-    weight = {"class_weight": True}
+    weight = {"learner": "elastic-net", "class_weight": True}
     return (
-        [k for job, seed, name in jobs for k in _keys(*job, seed, {"learner": name})],
-        [k for job, seed, name in weighted for k in _keys(*job, seed, {"learner": name} | weight)],
+        [
+            key
+            for (name, more), seed, learner in jobs
+            for key in tables.keys(name, [seed], {**more, "learner": learner})
+        ],
+        [key for name, more in shifted for key in tables.keys(name, range(5), {**more, **weight})],
     )
 
 
@@ -71,55 +67,29 @@ def small() -> tuple[list[Key], list[Key]]:
     return plain, weighted
 
 
-def _keys(problem: str, options: Mapping[str, Any], seed: int, more: Mapping[str, Any]) -> list[Key]:
-    return tables.keys(problem, [seed], {**options, **more})
-
-
 def source(key: Key) -> str:
-    """Return the source of a table's rows: forests apart, data set and split."""
-    forest = ["forests,"] if key.options["learner"] == "forest" else []
-    split = [key.options["split"]] if "split" in key.options else []
-    return " ".join([*forest, key.problem.rsplit("-", 1)[0], *split])
+    """Return the source of a table's rows: data set and split."""
+    return " ".join([key.problem.rsplit("-", 1)[0], *filter(None, [key.options.get("split")])])
 
 
 def parts(quick: bool, directory: Path) -> list[Part]:
-    """Return the methods and criteria on all tables and by source, and the class weight."""
+    """Return the methods on all tables and by source, the criteria, and the class weight."""
     keys, weighted = small() if quick else full()
     size = Size(6, 14, 40) if quick else Size()
     common = {"keys": keys, "directory": str(directory), "num_replications": 1 if quick else 20, "size": size}
-    whole = range(sum("forests" not in source(key) for key in keys))
-    ranges, first = {"all": whole}, 0
+    ranges, first = {"all": range(len(keys))}, 0
     for name, group in groupby(keys, source):
         ranges[name] = range(first, first := first + len(list(group)))
-    found = []
-    for name, seeds in ranges.items():
-        rows = {"methods": (list(METHODS), "lso"), "criteria": ([*CHOICES, INBAG_CHOICE], "mean")}
-        found += [
-            Part(
-                f"{what}, {name}",
-                measure,
-                ["tables"],
-                some,
-                seeds,
-                common,
-                base,
-                joint=True,
-                fixed=True,
-                files="tables",
-            )
-            for what, (some, base) in rows.items()
-        ]
-    random = {"keys": weighted, "directory": str(directory), "size": size}
-    nets = range(sum(key.options["learner"] == "elastic-net" for key in weighted))
+    fixed: dict[str, Any] = {"problems": ["tables"], "joint": True, "fixed": True}
+    whole: dict[str, Any] = {"run": measure, "common": common, "files": "tables", **fixed}
     labels = [f"{choice}, {how}" for how in ("without", "with") for choice in SHOWN]
     return [
-        *found,
-        *(
-            Part(
-                f"a weight of the positive class, {name}", weigh, ["tables"], labels, seeds, random,
-                "mean, without", joint=True, fixed=True, files="weights",
-            )
-            for name, seeds in (("all", range(len(weighted))), ("elastic net", nets))
+        *(Part(f"methods, {n}", rows=[*METHODS], seeds=ranges[n], baseline="lso", **whole) for n in ranges),
+        Part("criteria, all", rows=CHOICES, seeds=ranges["all"], baseline="mean", **whole),
+        Part(
+            "a weight of the positive class, elastic net", weigh, rows=labels, seeds=range(len(weighted)),
+            common={"keys": weighted, "directory": str(directory), "size": size},
+            baseline="mean, without", files="weights", **fixed,
         ),
     ]  # fmt: skip
 

@@ -136,7 +136,7 @@ CRITERIA: dict[str, Callable[[ServerView], Array]] = {
 # -- outcomes ----------------------------------------------------------------------------------
 
 REFERENCE = np.ones(3)
-CHANCE, HINDSIGHT, INBAG_CHOICE = "any", "best of the run", "lockbox's inbag"
+CHANCE, HINDSIGHT = "any", "best of the run"
 CHOICES = (*CRITERIA, CHANCE, HINDSIGHT)
 COMPARED = ("fmo", "ehvi", "rand_mo")  # methods that choose by the mean of both losses
 NUM_DRAWS = 10  # random searches on a table with class weights, and on the one without
@@ -150,11 +150,10 @@ def measure(key: Key, directory: str, num_replications: int, size: Size) -> Arra
     `method/volume, paper`, `method/volume, fair`, `method/shipped loss` : `(R L,)`
     `method/PROTOCOL: wins over other` : share of replications with the larger volume, ties count half
     `criterion/loss` : `(R L M',)`, loss at the lockbox of what the methods of `COMPARED` choose by it
-    `mean/loss on the outbag`, `lockbox's inbag/loss on the outbag` : the same, on the lockbox's outbag
     """
     settings = settings_of(directory, key, size)
     repeats = range(math.ceil(num_replications / len(settings)))  # each lockbox gets equally many
-    volumes, own, losses, honest = [], [], [], []
+    volumes, own, losses = [], [], []
     with single_thread():
         for replication in repeats:
             chosen = replay_table(key, settings, replication, size)
@@ -163,12 +162,8 @@ def measure(key: Key, directory: str, num_replications: int, size: Size) -> Arra
                 volumes.append([dominated(setting, *pair) for pair in pairs])
                 found = [chosen_losses(setting, *pair) for pair in pairs]
                 own.append([each[0] for each in found])
-                compared = [each for name, each in zip(METHODS, found, strict=True) if name in COMPARED]
-                losses += [each[1] for each in compared]
-                honest += [each[2] for each in compared]
+                losses += [each for name, (_, each) in zip(METHODS, found, strict=True) if name in COMPARED]
     arrays = by_choice(losses)
-    for name, values in zip(("mean", INBAG_CHOICE), np.array(honest).T, strict=True):
-        arrays[f"{name}/loss on the outbag"] = values
     for m, name in enumerate(METHODS):
         arrays[f"{name}/shipped loss"] = np.array(own)[:, m]
         for p, protocol in enumerate(PROTOCOLS):
@@ -236,18 +231,13 @@ def seen(setting: ReplaySetting, taken: Indices) -> ServerView:
     )
 
 
-def chosen_losses(setting: ReplaySetting, method: Method, taken: Indices) -> tuple[float, Array, Array]:
-    """Return the lockbox's loss of the method's own choice and of each in `CHOICES`, and on its outbag.
-
-    The last, `(2,)`, are those of the choices by the mean and by the lockbox's inbag.
-    """
-    table, box = setting.table, setting.lockbox
+def chosen_losses(setting: ReplaySetting, method: Method, taken: Indices) -> tuple[float, Array]:
+    """Return the lockbox's loss of the method's own choice and of each in `CHOICES`."""
+    table = setting.table
     done = taken[np.isfinite(table.local[taken])]
     if len(done) == 0:
-        return np.nan, np.full(len(CHOICES), np.nan), np.full(2, np.nan)
-    told = seen(setting, done)
-    lockbox, outbag = table.lockbox[done, box], table.outbag[done, box]
+        return np.nan, np.full(len(CHOICES), np.nan)
+    told, lockbox = seen(setting, done), table.lockbox[done, setting.lockbox]
     own = int(np.argmin(method.combined(np.column_stack([told.local, told.remote]))))
-    by_name = {name: int(np.argmin(criterion(told))) for name, criterion in CRITERIA.items()}
-    losses = np.array([*(lockbox[i] for i in by_name.values()), lockbox.mean(), lockbox.min()])
-    return lockbox[own], losses, outbag[[by_name["mean"], int(np.argmin(table.inbag[done, box]))]]
+    chosen = [lockbox[int(np.argmin(criterion(told)))] for criterion in CRITERIA.values()]
+    return lockbox[own], np.array([*chosen, lockbox.mean(), lockbox.min()])

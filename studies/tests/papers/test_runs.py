@@ -12,7 +12,7 @@ from studies.experiment import open_directory
 from studies.papers import families, outputs, warm_start
 from studies.papers.co_kg import experiment as cokg
 from studies.papers.co_kg import special
-from studies.papers.fts import landmine, messages
+from studies.papers.fts import landmine, messages, private
 from studies.papers.pne import budgets, gp_reference
 from studies.papers.pne.budgets import CLASSICS
 from studies.papers.pne.client import Shifted
@@ -29,7 +29,6 @@ def test_every_row_of_families_has_the_same_budget_and_the_starting_points_of_ei
     own, found = (families.run_one("f1", name, 0, {"f1": 2}, 6, "") for name in ("ei", row))
     assert found["best"].shape == (2, 6)
     assert (np.diff(found["best"], axis=1) >= 0).all()
-    assert all(np.isfinite(found[name]) for name in (*families.COSTS, "CPU seconds"))
     if families.ALGORITHMS.get(row, ("peer",))[0] not in {*families.BANDITS, "co-kg"}:
         np.testing.assert_allclose(found["best"][:, :3], own["best"][:, :3], rtol=1e-9)
 
@@ -97,8 +96,7 @@ def test_landmine_variants_have_the_same_starting_points_and_the_others_fifty_ob
         np.testing.assert_array_equal(curves[:, 0], found["ts"][:, 0])
         assert (np.diff(curves, axis=1) >= 0).all()
     assert len({curves.tobytes() for curves in found.values()}) > len(found) // 2
-    size = {"six": (100, 2, 4)}
-    run = {v: messages.run_targets("six", v, 0, size, str(directory), 3, 4) for v in ("ts", "fts", "rgpe")}
+    run = {v: messages.run_targets("", v, 0, str(directory), 3, 4, 2) for v in ("ts", "fts", "rgpe")}
     for cell in run.values():
         np.testing.assert_array_equal(cell["best"][:, 0], run["ts"]["best"][:, 0])
         assert (cell["CPU seconds"] > 0).all()
@@ -108,7 +106,7 @@ def test_landmine_variants_have_the_same_starting_points_and_the_others_fifty_ob
 @needs_data
 def test_noise_of_differential_privacy_has_its_epsilon():
     names = [f"dp-fts z={z}" for z in (0, 1, 2, 4, 8)]
-    epsilons = [float(landmine.run_private("linear", name, 0, 2, 2)["epsilon"]) for name in names]
+    epsilons = [float(private.run_private("linear", name, 0, 2, 2)["epsilon"]) for name in names]
     assert np.isnan(epsilons[0])
     assert epsilons[1:] == sorted(epsilons[1:], reverse=True)
 
@@ -152,7 +150,7 @@ def test_no_point_is_better_than_the_optimum_and_values_are_in_the_unit_interval
 @pytest.mark.parametrize("budget", [1, 7, 40])
 def test_comparators_spend_exactly_their_budget(name, budget):
     run = budgets.drivers(budget)[name](Shifted(CLASSICS["branin"](2, 1)), budget, 5)
-    assert run.pulls_per_depth.sum() == 2 * budget
+    assert run.pulls.tolist() == [budget] * 2
     assert (run.simple >= -1e-9).all()
 
 
@@ -160,9 +158,6 @@ def test_with_one_objective_and_few_pulls_agents_together_are_ahead_of_each_alon
     surface = Shifted(CLASSICS["hartmann-3"](8, 2, shift_stddev=0.02))
     together, alone = (drive(surface, 20, 2) for drive in (gp_reference.gp_pne, gp_reference.local_gp))
     assert together.final.mean() < 0.7 * alone.final.mean()
-
-
-# -- liars ---------------------------------------------------------------------------------------
 
 
 # -- co-kg ---------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from scipy.stats import norm, spearmanr
 from fbo_flower.algorithms import ExpectedImprovement
 from fbo_flower.algorithms.ei.local import KERNEL
 from fbo_flower.algorithms.records import Phase
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.expected_improvement import LogImprovement
 from fbo_flower.numerics.surrogates import gp
 from studies.peers.fmtbo import (
@@ -81,11 +80,6 @@ def test_agents_that_rank_no_better_than_chance_have_no_weight():
     np.testing.assert_allclose(mean, [1 / 3, 2 / 3])
 
 
-def test_shapes_are_checked():
-    with pytest.raises(ConfigError, match="ranks"):
-        dissimilarities(np.zeros((2, 3), dtype=np.int64), np.zeros(4, dtype=np.int64))
-
-
 # -- log ei of a mixture -------------------------------------------------------------------------
 
 
@@ -133,8 +127,3 @@ def test_the_gradient_is_that_of_the_value():
 def test_a_mixture_of_equal_processes_is_that_process():
     one = LogImprovement(BOTH[0], 0.2)
     np.testing.assert_allclose(LogMixtureImprovement([BOTH[0]] * 2, [0.5, 0.5], 0.2)(Z), one(Z), rtol=1e-7)
-
-
-def test_weights_are_checked():
-    with pytest.raises(ConfigError, match="sum 1"):
-        LogMixtureImprovement(BOTH, [0.5, 0.6], 0.0)

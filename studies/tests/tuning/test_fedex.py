@@ -46,7 +46,7 @@ def test_it_finds_the_best_configuration_while_the_model_trains() -> None:
 def test_below_the_cutoff_all_clients_get_the_best_configuration() -> None:
     seen: list[tuple[int, str, dict[str, Any]]] = []
     strategy = fedex(cutoff=10.0)
-    strategy.log_theta = np.log([0.2, 0.7, 0.1])
+    strategy.state = Distribution(np.log([0.2, 0.7, 0.1]), np.empty(0))
     strategy.start(InProcessGrid(toy_app(seen), 4), toy_model(), num_rounds=2)
     rates = {config["learning-rate"] for _, kind, config in seen if kind == "train"}
     assert [*rates] == [pytest.approx(0.4)]
@@ -74,7 +74,7 @@ def test_trials_of_the_tuner_may_be_runs_of_fedex_and_are_resumed_with_their_dis
         toy_grid(4), build, SPACE, rounds=8, eta=2, initial_arrays=toy_model(), number=4, num_trials=5
     )
     assert "finished" in result.trials["state"].tolist()
-    assert max(len(strategy.losses) for strategy in built) == 8
+    assert max(len(strategy.state.losses) for strategy in built) == 8
 
 
 def test_losses_out_of_bounds_are_not_believed() -> None:
