@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.definition import check_begun, check_definition, check_learnt
+from fbo_flower.algorithms.definition import check_definition
 from fbo_flower.algorithms.messages import Content, Replies, Reporting
 from fbo_flower.algorithms.options import answers_in_part
 from fbo_flower.algorithms.records import (
@@ -35,12 +35,13 @@ from fbo_flower.algorithms.records import (
     Trials,
 )
 from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, HookError, kind_of
 from fbo_flower.numerics.discrete_noise import Uniform
 
 State = TypeVar("State")
 Kind = TypeVar("Kind", bound="Algorithm[Any]")
 
+_EMPTY = Content()
 DEFAULT_TRIALS = 25  # evaluations of each agent, unless a number is given or the algorithm has a budget
 
 
@@ -202,14 +203,21 @@ class Algorithm(Reporting, ABC, Generic[State]):
         while (trial := agent_state.next_trial) < task.end or self.roles:
             query = self.propose(task, agent_state, partial(draws, "propose", trial))
             if query is None:
-                if not self.roles:
-                    check_begun(self.name, task, trial)
+                if trial == task.trial < task.end and not self.roles:
+                    raise HookError(
+                        f"{self.name}: propose: expected Trials for trial {trial}, got None; return "
+                        "Trials(points)"
+                    )
                 break
-            outcome = evaluate(query)
-            rng = partial(draws, "learn", trial)
-            agent_state = self.learn(task, agent_state, outcome, rng)
-            if not self.roles:
-                check_learnt(self.name, agent_state, trial)
+            agent_state = self.learn(task, agent_state, evaluate(query), partial(draws, "learn", trial))
+            if self.roles:
+                continue
+            if not isinstance(agent_state, AgentState) or agent_state.next_trial <= trial:
+                got = f"trial {trial} again" if isinstance(agent_state, AgentState) else kind_of(agent_state)
+                raise HookError(
+                    f"{self.name}: learn: expected the agent's state with the outcome, got {got}; return "
+                    "agent_state.learn(outcome).write(...)"
+                )
         return agent_state
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
@@ -217,7 +225,7 @@ class Algorithm(Reporting, ABC, Generic[State]):
 
         In the EVALUATE half-round Flower carries only scalars, so there it must have no arrays.
         """
-        return Content()
+        return _EMPTY
 
     def protect(self, task: Task, agent_state: AgentState, content: Any, uniform: Uniform) -> Any:
         """Return what the agent sends instead of `content`, which `summarise` returned, e.g. with noise.

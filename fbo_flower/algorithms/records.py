@@ -163,7 +163,7 @@ class Trials:
 
     points: Array
     values: Array = field(default_factory=partial(np.empty, 0))
-    trials: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    trials: IntArray = field(default_factory=partial(np.empty, 0, np.int64))
     failures: TextArray | None = None
     pulls: IntArray | None = None
     counts: IntArray | None = None

@@ -54,7 +54,7 @@ from fbo_flower.storage import ledger
 from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.storage.files import dumps, loads
 from fbo_flower.wire.checks import check_names
-from fbo_flower.wire.codec import split_pooled
+from fbo_flower.wire.codec import POOLED, checked_summary
 from fbo_flower.wire.flower_records import from_lists, to_lists
 from fbo_flower.wire.protections import check_unprotected
 
@@ -331,7 +331,8 @@ class TuningAgent(NumPyClient):
             self._terms.clear()
             if len(envelope.options) <= guards.LONGEST:
                 self._terms[named] = terms
-        arrays, others = split_pooled(message.arrays)
+        arrays = dict(message.arrays)
+        others = checked_summary(POOLED, arrays.pop(POOLED)) if POOLED in arrays else None
         task = wire.decode_task(message._replace(arrays=arrays), terms.tasks)
         key = report_key = task_key(task)
         if not terms.has_noise:  # otherwise another answer would have other noise
