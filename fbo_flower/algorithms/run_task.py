@@ -88,7 +88,8 @@ def run_task(
     draws : the task's random generators
     extra : called after the last evaluation; returns further arrays to store in the agent's state, such as
         an evaluation cache
-    uniform : source of the noise that protects the report; None: derived from `draws`, which repeats it
+    uniform : source of the noise that protects the report: on devices the operating system's generator, which
+        nobody can seed or repeat. None: derived from `draws`, which repeats it
     at_once : trials that a query may hold, see `in_batches`
     guard : of the report; None: it leaves as the algorithm wrote it
     """
@@ -111,8 +112,9 @@ def run_task(
     rng = partial(draws, "summarise", task.trial, task.num_trials)
     content = algorithm.summarise(task, agent_state, rng)
     check_answer(algorithm, agent_state, content)
-    uniform = uniform or uniform_from(draws("noise", task.trial, task.num_trials))
-    content = algorithm.protect(task, agent_state, content, uniform)
+    if type(algorithm).protect is not Algorithm.protect:
+        uniform = uniform or uniform_from(draws("noise", task.trial, task.num_trials))
+        content = algorithm.protect(task, agent_state, content, uniform)
     known = agent_state.history.select(task.trial, task.end)
     outcome = known if len(known) or not outcomes else outcomes[0].concat(*outcomes[1:]).merged()
     num_failed = outcome.num_trials - outcome.num_succeeded if task.num_trials else 0
