@@ -293,7 +293,7 @@ class Failed:
 
 
 @dataclass
-class _Agent(Generic[T]):
+class _AtWork(Generic[T]):
     """An agent at work."""
 
     work: Callable[[], T]
@@ -306,7 +306,7 @@ def _new_worker() -> Any:
     """Return a greenlet that does the work of one agent after another, in a context of its own."""
     driver: Callable[[Any], Any] = getcurrent().switch
 
-    def work(agent: _Agent[Any]) -> None:
+    def work(agent: _AtWork[Any]) -> None:
         _ANSWER.set(driver)
         _DRIVER.set(driver)
         while True:
@@ -332,10 +332,10 @@ def side_by_side(
     """
     if greenlet is None:
         return _one_by_one(all_work, on_end)
-    agents, part, size = list[_Agent[T]](), list[_Agent[T]](), 0
+    agents, part, size = list[_AtWork[T]](), list[_AtWork[T]](), 0
     workers, idle = list[Any](), list[Any]()
 
-    def advance(agent: _Agent[T], answer: Any) -> None:
+    def advance(agent: _AtWork[T], answer: Any) -> None:
         """Let an agent work up to its next request or its end; what it calls `outside` is called here."""
         worker = agent.worker
         asked = worker.throw(answer.error) if isinstance(answer, Failed) else worker.switch(answer)
@@ -364,7 +364,7 @@ def side_by_side(
             if not idle:
                 workers.append(_new_worker())
                 idle.append(workers[-1])
-            agent = _Agent(work, idle.pop())
+            agent = _AtWork(work, idle.pop())
             agents.append(agent)
             advance(agent, agent)
             if agent.request is None:
@@ -403,9 +403,9 @@ def computed(requests: Sequence[Request[Any]]) -> Sequence[Any]:
         return [answer for request in requests for answer in computed([request])]
 
 
-def _groups(waiting: Sequence[_Agent[T]]) -> Iterator[Sequence[_Agent[T]]]:
+def _groups(waiting: Sequence[_AtWork[T]]) -> Iterator[Sequence[_AtWork[T]]]:
     """Yield the agents whose requests are of one kind and shape, at most as many as the requests say."""
-    alike: dict[tuple[object, ...], list[_Agent[T]]] = {}
+    alike: dict[tuple[object, ...], list[_AtWork[T]]] = {}
     for agent in waiting:
         alike.setdefault((type(agent.request), *agent.request.shape), []).append(agent)
     for group in alike.values():

@@ -27,8 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fbo_flower.algorithms.messages import Content
-from fbo_flower.algorithms.options import TrialsPerRound
-from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.protocol import Algorithm, TrialsPerRound
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Report, Task, Trials
 from fbo_flower.algorithms.requests import Answer, Draws, Evaluation, Fit, Request, answered_by, outside
 from fbo_flower.errors import HookError, kind_of

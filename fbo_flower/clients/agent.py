@@ -24,7 +24,7 @@ from flwr.common.logger import FLOWER_LOGGER, log
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.options import answers_in_part
+from fbo_flower.algorithms.protocol import answers_in_part
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Scalar, Trials
 from fbo_flower.algorithms.registry import APP, SIMULATION, check_aims, register
 from fbo_flower.algorithms.run_task import TaskResult, run_task, seen_by

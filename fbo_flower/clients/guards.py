@@ -263,12 +263,12 @@ def disclosure_of(
     value = math.nan if best is None else best.value
     if task.phase is Phase.EVALUATE:  # Flower returns no arrays in this half-round
         return wire.Disclosure(incumbent=value)
+    mean = best.mean if best is not None and math.isfinite(best.mean) else None
     ends = bool(algorithm.budget_option)
-    named = best is not None and (best.is_noisy or ends)  # else it is the best of the trials
+    named = best is not None and (mean is not None or ends)  # else it is the best of the trials
     point = best.point if best is not None and named else None
     if disclose != "trials" or not outcome.num_trials == task.num_trials > 0:
         return wire.Disclosure(None, value, point if ends else None)
-    mean = best.mean if best is not None and best.is_noisy else None
     aims = result.agent_state.aims
     times = outcome.times  # a clock may be wrong by centuries
     if times is None or not ((times >= 0) & (times <= LATEST_TIME)).all():
