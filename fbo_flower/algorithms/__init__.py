@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.algorithm_record import AlgorithmRecord, Meaning, PlotStyle
 from fbo_flower.algorithms.messages import ArraySpec, Content, Replies, Schema, real, summable, whole
-from fbo_flower.algorithms.options import TrialsPerRound, check_choice, check_secure_sums, checked
-from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
-from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.options import check_choice, check_secure_sums, checked
+from fbo_flower.algorithms.protocol import Algorithm, Independent, Progress, TrialsPerRound, uniform_point
 from fbo_flower.algorithms.records import AgentState, Phase, Report, Task, Trials
 from fbo_flower.algorithms.registry import Algorithms, built_in_class, find, register
 from fbo_flower.algorithms.requests import Evaluation

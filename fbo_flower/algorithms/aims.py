@@ -155,12 +155,12 @@ class Aims:
         named = [name for name, _ in self.objectives if name]
         return tuple(dict.fromkeys(named + [name for name, _, _ in self.limits]))
 
-    @property
+    @cached_property
     def has_outputs(self) -> bool:
         """Whether a trial has more than its value: several objectives, or limits."""
         return len(self.objectives) > 1 or bool(self.limits)
 
-    @property
+    @cached_property
     def minimize(self) -> bool:
         """Whether smaller values of the first objective are better."""
         return self.objectives[0][1] == "min"

@@ -1,8 +1,7 @@
-"""What a class of algorithms must be, and what its hooks must return.
+"""What a class of algorithms must be.
 
 Python takes a misspelt method, an option without a type or a message without `@dataclass` for something else,
 and says nothing. `check_definition` refuses them when an algorithm of the class is made for the first time.
-The other functions check what hooks such as `ask`, `tell` and `propose` return, where they are called.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from fbo_flower.algorithms.messages import AXES, Content, Reporting, Spec, arrays_of, length_of, value_of
+from fbo_flower.algorithms.messages import AXES, Content, Spec, arrays_of, length_of, value_of
 from fbo_flower.algorithms.options import Configurable
-from fbo_flower.algorithms.records import AgentState, Task, Trials
-from fbo_flower.errors import ConfigError, HookError, kind_of
+from fbo_flower.errors import ConfigError, kind_of
 
 DATACLASS = "@dataclass(frozen=True, kw_only=True)"
 _LIKE = 0.85  # how alike two names are of which one is probably meant to be the other
@@ -184,71 +182,3 @@ def _spec_problems(kind: type[Any], name: str, spec: Spec) -> Iterator[str]:
             f'{name}: expected a summable array whose lengths are known, got None; write a number, "D", '
             '"F", an option\'s name, "len(ARRAY)" or "value(SCALAR)" of the task'
         )
-
-
-# -- what hooks return ---------------------------------------------------------------------------------
-
-
-def check_query(algorithm: str, query: object, dimension: int) -> None:
-    """Raise HookError unless an agent's session asks for points of the unit cube."""
-    where = f"{algorithm}: propose"
-    if not isinstance(query, Trials):
-        raise HookError(f"{where}: expected Trials, got {kind_of(query)}; return Trials(points)")
-    points, expected = query.points, f"{where}: expected points (q, {dimension}) of float64 between 0 and 1"
-    if not isinstance(points, np.ndarray) or points.dtype != np.float64:
-        got = points.dtype if isinstance(points, np.ndarray) else kind_of(points)
-        raise HookError(f"{expected}, got {got}; return Trials(np.array(points, dtype=np.float64))")
-    if points.ndim != 2 or points.shape[1] != dimension or not len(points):
-        raise HookError(f"{expected}, got {points.shape}; of one point return Trials(point[None])")
-    outside = points[~((points >= 0.0) & (points <= 1.0))]
-    if outside.size:
-        raise HookError(f"{expected}, got {outside[0]:g}; return Trials(np.clip(points, 0, 1))")
-    if query.pulls is not None and (query.pulls.shape != points.shape[:1] or (query.pulls < 1).any()):
-        raise HookError(f"{where}: expected pulls ({len(points)},) from 1 on, got {query.pulls}")
-
-
-def check_begun(algorithm: str, task: Task, trial: int) -> None:
-    """Raise HookError if a task's first proposal, for `trial`, is None."""
-    if trial == task.trial < task.end:
-        raise HookError(
-            f"{algorithm}: propose: expected Trials for trial {trial}, got None; return Trials(points)"
-        )
-
-
-def check_learnt(algorithm: str, agent_state: object, before: int) -> None:
-    """Raise HookError unless the agent's state has outcomes of trial `before` and perhaps later ones."""
-    if not isinstance(agent_state, AgentState) or agent_state.next_trial <= before:
-        got = f"trial {before} again" if isinstance(agent_state, AgentState) else kind_of(agent_state)
-        raise HookError(
-            f"{algorithm}: learn: expected the agent's state with the outcome, got {got}; return "
-            "agent_state.learn(outcome).write(...)"
-        )
-
-
-def check_answer(algorithm: Reporting, agent_state: object, content: object) -> None:
-    """Raise HookError unless a session's state can be stored, and what `summarise` returned can be sent."""
-    if not isinstance(agent_state, AgentState):
-        raise HookError(
-            f"{algorithm.name}: session: expected an AgentState, got {kind_of(agent_state)}; "
-            "return agent_state"
-        )
-    kind = algorithm.report_content
-    if not isinstance(content, Content) or not issubclass(kind, type(content)):
-        raise HookError(
-            f"{algorithm.name}: summarise: expected a {kind.__name__}, its report_content, got "
-            f"{kind_of(content)}; return {kind.__name__}(...)"
-        )
-    for hook, arrays in (("write", agent_state.arrays), ("summarise", content.arrays)):
-        for name, array in arrays.items():
-            if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-                got = array.dtype if isinstance(array, np.ndarray) else kind_of(array)
-                raise HookError(
-                    f"{algorithm.name}: {hook}: expected an array of numbers as {name}, got {got}; give "
-                    "np.array(..., dtype=np.float64)"
-                )
-    for name, value in content.values.items():
-        if type(value) not in (bool, int, float, str):
-            raise HookError(
-                f"{algorithm.name}: summarise: expected bool, int, float or str as {name}, got "
-                f"{type(value).__name__}; NumPy's scalars have .item()"
-            )

@@ -7,21 +7,27 @@ and EVALUATE. The server calls `init` once, then `ask` and `tell` in every half-
 
 What only some algorithms have (warm starts, privacy accounting, trained models, results of the server)
 are methods with a default, so nobody asks an algorithm what it is.
+
+`Independent` is the base of algorithms whose agents tune alone. The generator of `uniform_point` depends only
+on the seed, the agent and the trial, so all algorithms with one seed start from the same points.
+
+[McMahan2017] McMahan et al.: Communication-efficient learning of deep networks from decentralized data,
+AISTATS 2017.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.definition import check_begun, check_definition, check_learnt
+from fbo_flower.algorithms.definition import check_definition
 from fbo_flower.algorithms.messages import Content, Replies, Reporting
-from fbo_flower.algorithms.options import answers_in_part
+from fbo_flower.algorithms.options import Configurable, integer
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -35,12 +41,13 @@ from fbo_flower.algorithms.records import (
     Trials,
 )
 from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, HookError, kind_of
 from fbo_flower.numerics.discrete_noise import Uniform
 
 State = TypeVar("State")
 Kind = TypeVar("Kind", bound="Algorithm[Any]")
 
+_EMPTY = Content()
 DEFAULT_TRIALS = 25  # evaluations of each agent, unless a number is given or the algorithm has a budget
 
 
@@ -202,14 +209,21 @@ class Algorithm(Reporting, ABC, Generic[State]):
         while (trial := agent_state.next_trial) < task.end or self.roles:
             query = self.propose(task, agent_state, partial(draws, "propose", trial))
             if query is None:
-                if not self.roles:
-                    check_begun(self.name, task, trial)
+                if trial == task.trial < task.end and not self.roles:
+                    raise HookError(
+                        f"{self.name}: propose: expected Trials for trial {trial}, got None; return "
+                        "Trials(points)"
+                    )
                 break
-            outcome = evaluate(query)
-            rng = partial(draws, "learn", trial)
-            agent_state = self.learn(task, agent_state, outcome, rng)
-            if not self.roles:
-                check_learnt(self.name, agent_state, trial)
+            agent_state = self.learn(task, agent_state, evaluate(query), partial(draws, "learn", trial))
+            if self.roles:
+                continue
+            if not isinstance(agent_state, AgentState) or agent_state.next_trial <= trial:
+                got = f"trial {trial} again" if isinstance(agent_state, AgentState) else kind_of(agent_state)
+                raise HookError(
+                    f"{self.name}: learn: expected the agent's state with the outcome, got {got}; return "
+                    "agent_state.learn(outcome).write(...)"
+                )
         return agent_state
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
@@ -217,7 +231,7 @@ class Algorithm(Reporting, ABC, Generic[State]):
 
         In the EVALUATE half-round Flower carries only scalars, so there it must have no arrays.
         """
-        return Content()
+        return _EMPTY
 
     def protect(self, task: Task, agent_state: AgentState, content: Any, uniform: Uniform) -> Any:
         """Return what the agent sends instead of `content`, which `summarise` returned, e.g. with noise.
@@ -263,6 +277,42 @@ class Algorithm(Reporting, ABC, Generic[State]):
         return
 
 
+# -- agents that tune their own objectives, a few trials at a time ---------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialsPerRound(Configurable):
+    """The sizes of an agent's tasks: its initial design first, then `k` trials in each round.
+
+    An exchange over a network takes seconds, whatever is in it. With `k > 1` an agent uses the advice of one
+    exchange for `k` steps, each with the model of all its observations so far, as the local epochs of
+    federated averaging use one global model [McMahan2017]. Messages and sums are made once per exchange.
+
+    Parameters
+    ----------
+    num_initial : random trials of an agent's first round, evaluated as one batch
+    trials_per_round : `k`, trials of an agent in every later round. It sends and receives messages once per
+        round, so more of them save exchanges and use older advice
+    """
+
+    num_initial: int = integer(3, 1, 10_000)
+    trials_per_round: int = integer(1, 1, 10_000)
+
+    def trials_from(self, trial: int, advised: bool = False) -> int:
+        """Return the number of trials of the task that begins at `trial`.
+
+        Parameters
+        ----------
+        advised : whether advice replaces the initial design
+        """
+        return self.trials_per_round if trial > 0 or advised else self.num_initial
+
+
+def answers_in_part(algorithm: object) -> bool:
+    """Return whether an agent may do the first trials of a task only, if its operator allows no more."""
+    return isinstance(algorithm, TrialsPerRound)
+
+
 def with_budget(algorithm: Kind, num_trials: int | None) -> Kind:
     """Return the algorithm for a study in which each agent makes this number of evaluations; None: as it is.
 
@@ -284,3 +334,58 @@ def with_budget(algorithm: Kind, num_trials: int | None) -> Kind:
             f"num_trials: expected at least {least}, the num_initial of {algorithm.name}, got {num_trials}"
         )
     return replace(algorithm, **{name: num_trials}) if name else algorithm
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Agent -> id of its next trial.
+
+    The server counts an agent's trials when their report arrives. If a report is lost, the server sends the
+    task again with the same trial ids, so the agent does not evaluate the same trials twice.
+    """
+
+    next_trial: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, agent: str) -> int:
+        """Return the id of the next trial of `agent`, 0 for a new agent."""
+        return self.next_trial.get(agent, 0)
+
+    def advance(self, reports: Mapping[str, Report]) -> Progress:
+        """Return the progress with the trials of `reports` counted."""
+        trials = dict(self.next_trial)
+        for agent, report in reports.items():
+            trials[agent] = max(report.trial + report.num_trials, trials.get(agent, 0))
+        return Progress(trials)
+
+
+def uniform_point(agent_state: AgentState, rng: np.random.Generator) -> Trials:
+    """Return one uniform point of the search space."""
+    return Trials(rng.random((1, agent_state.space.dimension)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Independent(TrialsPerRound, Algorithm[Progress]):
+    """Every agent tunes alone: an initial design in one batch, then `trials_per_round` trials per round."""
+
+    barrier: ClassVar[str] = ""
+    needs_all_parameters: ClassVar[str] = ""
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> Progress:
+        return Progress()
+
+    def ask(
+        self,
+        state: Progress,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[Progress, dict[str, Task]]:
+        tasks = {}
+        for agent in present if phase is Phase.TRAIN else ():
+            trial = state.of(agent)
+            tasks[agent] = Task(phase, server_round, trial, self.trials_from(trial))
+        return state, tasks
+
+    def tell(self, state: Progress, phase: Phase, reports: Replies) -> Progress:
+        return state.advance(reports)

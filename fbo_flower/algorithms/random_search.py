@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fbo_flower.algorithms.progress import Independent, uniform_point
+from fbo_flower.algorithms.protocol import Independent, uniform_point
 from fbo_flower.algorithms.records import AgentState, Task, Trials
 from fbo_flower.algorithms.requests import Rng
 

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -163,7 +161,7 @@ class Trials:
 
     points: Array
     values: Array = field(default_factory=partial(np.empty, 0))
-    trials: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    trials: IntArray = field(default_factory=partial(np.empty, 0, np.int64))
     failures: TextArray | None = None
     pulls: IntArray | None = None
     counts: IntArray | None = None
@@ -220,32 +218,27 @@ class Trials:
         rows = zip(self.trials.tolist(), self.failures.tolist(), strict=True)
         return {trial: reason for trial, reason in rows if reason}
 
-    def _columns(self) -> dict[str, Any]:
-        """Return the columns that are there by name, in a new dict."""
-        columns = {}
-        for name in _COLUMNS:
-            if (column := getattr(self, name)) is not None:
-                columns[name] = column
-        return columns
-
     def concat(self, *others: Trials) -> Trials:
         """Return the rows of this table and of others; its arrays are read-only.
 
         Measures, artifacts and curves are not kept.
         """
         tables = (self, *others)
-        parts, columns = [*map(Trials._columns, tables)], dict[str, Any]()
-        for name in dict.fromkeys(chain(*parts)):
-            found = []
-            for part in parts:
-                if name in part:
-                    found.append(part[name])
-                elif name in _UNKNOWN:
-                    shape = ChainMap(*parts)[name].shape[1:]
-                    found.append(np.full((len(part["points"]), *shape), _UNKNOWN[name]))
-            if len(found) == len(parts):
-                columns[name] = np.concatenate(found)
-                columns[name].setflags(write=False)
+        columns = dict[str, Any]()
+        for name in _COLUMNS:
+            found, known, missing = [], None, list[int]()
+            for number, table in enumerate(tables):
+                found.append(column := getattr(table, name))
+                if column is None:
+                    missing.append(number)
+                else:
+                    known = column
+            if known is None or (missing and name not in _UNKNOWN):
+                continue
+            for number in missing:
+                found[number] = np.full((len(tables[number]), *known.shape[1:]), _UNKNOWN[name])
+            columns[name] = np.concatenate(found)
+            columns[name].setflags(write=False)
         return Trials(**columns)
 
     def rows(self, chosen: IntArray | BoolArray | slice) -> Trials:
@@ -253,9 +246,10 @@ class Trials:
 
         If none of them was stopped, or failed, the columns about that are left out.
         """
-        columns = self._columns()
-        for name, column in columns.items():
-            columns[name] = column[chosen]
+        columns = dict[str, Any]()
+        for name in _COLUMNS:
+            if (column := getattr(self, name)) is not None:
+                columns[name] = column[chosen]
         if "stopped" in columns and (columns["stopped"] < 0).all():
             columns |= {"stopped": None, "predicted": None}
         if "failures" in columns and not columns["failures"].any():

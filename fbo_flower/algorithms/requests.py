@@ -293,60 +293,27 @@ class Failed:
 
 
 @dataclass
-class _Advance(Generic[T]):
-    """The work of one agent, and the request that it waits for."""
+class _AtWork(Generic[T]):
+    """An agent at work."""
 
     work: Callable[[], T]
-    workers: list[Any]  # greenlets that have no work
-    on_end: Callable[[], object]
-    request: Request[Any] | None = None
+    worker: Any  # the greenlet that does it
+    request: Any = None  # that it waits for; None: it has ended
     result: T | Failed | None = None
-    worker: Any = None
-
-    def begin(self) -> None:
-        """Work up to the first request, or to the end."""
-        if greenlet is None:
-            self.finish()
-            self.on_end()
-        else:
-            self.worker = self.workers.pop() if self.workers else _new_worker()
-            self._go_on(self.worker.switch(self))
-
-    def finish(self) -> None:
-        """Do the work, and keep its result."""
-        try:
-            self.result = self.work()
-        except Exception as error:  # whatever the agent's objective or a computation raises
-            self.result = Failed(error)
-
-    def send(self, answer: Any) -> None:
-        """Advance to the next request, or to the end."""
-        failed = isinstance(answer, Failed)
-        self._go_on(self.worker.throw(answer.error) if failed else self.worker.switch(answer))
-
-    def _go_on(self, asked: Any) -> None:
-        while callable(asked):
-            try:
-                answer = asked()
-            except Exception as error:
-                asked = self.worker.throw(error)
-            else:
-                asked = self.worker.switch(answer)
-        self.request = asked
-        if asked is None:
-            self.workers.append(self.worker)
-            self.on_end()
 
 
 def _new_worker() -> Any:
     """Return a greenlet that does the work of one agent after another, in a context of its own."""
     driver: Callable[[Any], Any] = getcurrent().switch
 
-    def work(agent: _Advance[Any]) -> None:
+    def work(agent: _AtWork[Any]) -> None:
         _ANSWER.set(driver)
         _DRIVER.set(driver)
         while True:
-            agent.finish()
+            try:
+                agent.result = agent.work()
+            except Exception as error:  # whatever the agent's objective or a computation raises
+                agent.result = Failed(error)
             agent = driver(None)
 
     worker = greenlet(work)
@@ -363,35 +330,67 @@ def side_by_side(
     ----------
     on_end : called whenever an agent has ended
     """
-    agents: list[_Advance[T]] = []
-    part: list[_Advance[T]] = []  # an agent holds what it has computed until its whole part has ended
-    size, workers = 0, list[Any]()
+    if greenlet is None:
+        return _one_by_one(all_work, on_end)
+    agents, part, size = list[_AtWork[T]](), list[_AtWork[T]](), 0
+    workers, idle = list[Any](), list[Any]()
+
+    def advance(agent: _AtWork[T], answer: Any) -> None:
+        """Let an agent work up to its next request or its end; what it calls `outside` is called here."""
+        worker = agent.worker
+        asked = worker.throw(answer.error) if isinstance(answer, Failed) else worker.switch(answer)
+        while callable(asked):
+            try:
+                answer = asked()
+            except Exception as error:
+                asked = worker.throw(error)
+            else:
+                asked = worker.switch(answer)
+        agent.request = asked
+        if asked is None:
+            idle.append(worker)
+            on_end()
+
+    def finish() -> None:
+        """Compute what the agents of a part ask for until all have ended."""
+        while waiting := [agent for agent in part if agent.request is not None]:
+            for group in _groups(waiting):
+                answers = computed([agent.request for agent in group])
+                for agent, answer in zip(group, answers, strict=True):
+                    advance(agent, answer)
+
     try:
         for work in all_work:
-            agent = _Advance(work, workers, on_end)
+            if not idle:
+                workers.append(_new_worker())
+                idle.append(workers[-1])
+            agent = _AtWork(work, idle.pop())
             agents.append(agent)
-            agent.begin()
+            advance(agent, agent)
             if agent.request is None:
                 continue
+            # an agent holds what it has computed until its whole part has ended
             if part and size + agent.request.held > TOGETHER:
-                _finish(part)
+                finish()
                 part, size = [], 0
             part.append(agent)
             size += agent.request.held
-        _finish(part)
+        finish()
     finally:  # after Ctrl-C agents wait, which close their memories as they are ended
-        for worker in {agent.worker for agent in agents if agent.worker is not None}:
+        for worker in workers:
             worker.throw()
     return [agent.result for agent in agents]  # type: ignore[misc]  # None only if the result is None
 
 
-def _finish(part: Sequence[_Advance[T]]) -> None:
-    """Compute what these agents ask for until all have ended."""
-    while waiting := [agent for agent in part if agent.request is not None]:
-        for group in _groups(waiting):
-            requests = [agent.request for agent in group if agent.request is not None]
-            for agent, answer in zip(group, computed(requests), strict=True):
-                agent.send(answer)
+def _one_by_one(all_work: Iterable[Callable[[], T]], on_end: Callable[[], object]) -> list[T | Failed]:
+    results = list[T | Failed]()
+    for work in all_work:
+        try:
+            results.append(work())
+        except Exception as error:
+            results.append(Failed(error))
+        on_end()
+    return results
 
 
 def computed(requests: Sequence[Request[Any]]) -> Sequence[Any]:
@@ -404,13 +403,12 @@ def computed(requests: Sequence[Request[Any]]) -> Sequence[Any]:
         return [answer for request in requests for answer in computed([request])]
 
 
-def _groups(waiting: Sequence[_Advance[T]]) -> Iterator[list[_Advance[T]]]:
+def _groups(waiting: Sequence[_AtWork[T]]) -> Iterator[Sequence[_AtWork[T]]]:
     """Yield the agents whose requests are of one kind and shape, at most as many as the requests say."""
-    alike: dict[tuple[object, ...], list[_Advance[T]]] = {}
+    alike: dict[tuple[object, ...], list[_AtWork[T]]] = {}
     for agent in waiting:
-        if agent.request is not None:
-            alike.setdefault((type(agent.request), *agent.request.shape), []).append(agent)
+        alike.setdefault((type(agent.request), *agent.request.shape), []).append(agent)
     for group in alike.values():
-        most = group[0].request.at_once if group[0].request is not None else len(group)
+        most = group[0].request.at_once
         for begin in range(0, len(group), most):
             yield group[begin : begin + most]

@@ -26,11 +26,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fbo_flower.algorithms.definition import check_answer, check_query
-from fbo_flower.algorithms.options import TrialsPerRound
-from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.messages import Content
+from fbo_flower.algorithms.protocol import Algorithm, TrialsPerRound
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Report, Task, Trials
 from fbo_flower.algorithms.requests import Answer, Draws, Evaluation, Fit, Request, answered_by, outside
+from fbo_flower.errors import HookError, kind_of
 from fbo_flower.numerics import finite
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.surrogates import gp
@@ -87,7 +87,8 @@ def run_task(
     draws : the task's random generators
     extra : called after the last evaluation; returns further arrays to store in the agent's state, such as
         an evaluation cache
-    uniform : source of the noise that protects the report; None: derived from `draws`, which repeats it
+    uniform : source of the noise that protects the report: on devices the operating system's generator, which
+        nobody can seed or repeat. None: derived from `draws`, which repeats it
     at_once : trials that a query may hold, see `in_batches`
     guard : of the report; None: it leaves as the algorithm wrote it
     """
@@ -110,8 +111,9 @@ def run_task(
     rng = partial(draws, "summarise", task.trial, task.num_trials)
     content = algorithm.summarise(task, agent_state, rng)
     check_answer(algorithm, agent_state, content)
-    uniform = uniform or uniform_from(draws("noise", task.trial, task.num_trials))
-    content = algorithm.protect(task, agent_state, content, uniform)
+    if type(algorithm).protect is not Algorithm.protect:
+        uniform = uniform or uniform_from(draws("noise", task.trial, task.num_trials))
+        content = algorithm.protect(task, agent_state, content, uniform)
     known = agent_state.history.select(task.trial, task.end)
     outcome = known if len(known) or not outcomes else outcomes[0].concat(*outcomes[1:]).merged()
     num_failed = outcome.num_trials - outcome.num_succeeded if task.num_trials else 0
@@ -119,6 +121,53 @@ def run_task(
     if guard is not None:
         report = guard.release(task, agent_state, report)
     return TaskResult(agent_state, report, outcome)
+
+
+def check_query(algorithm: str, query: object, dimension: int) -> None:
+    """Raise HookError unless an agent's session asks for points of the unit cube."""
+    where = f"{algorithm}: propose"
+    if not isinstance(query, Trials):
+        raise HookError(f"{where}: expected Trials, got {kind_of(query)}; return Trials(points)")
+    points, expected = query.points, f"{where}: expected points (q, {dimension}) of float64 between 0 and 1"
+    if not isinstance(points, np.ndarray) or points.dtype != np.float64:
+        got = points.dtype if isinstance(points, np.ndarray) else kind_of(points)
+        raise HookError(f"{expected}, got {got}; return Trials(np.array(points, dtype=np.float64))")
+    if points.ndim != 2 or points.shape[1] != dimension or not len(points):
+        raise HookError(f"{expected}, got {points.shape}; of one point return Trials(point[None])")
+    outside = points[~((points >= 0.0) & (points <= 1.0))]
+    if outside.size:
+        raise HookError(f"{expected}, got {outside[0]:g}; return Trials(np.clip(points, 0, 1))")
+    if query.pulls is not None and (query.pulls.shape != points.shape[:1] or (query.pulls < 1).any()):
+        raise HookError(f"{where}: expected pulls ({len(points)},) from 1 on, got {query.pulls}")
+
+
+def check_answer(algorithm: Algorithm[Any], agent_state: object, content: object) -> None:
+    """Raise HookError unless a session's state can be stored, and what `summarise` returned can be sent."""
+    if not isinstance(agent_state, AgentState):
+        raise HookError(
+            f"{algorithm.name}: session: expected an AgentState, got {kind_of(agent_state)}; "
+            "return agent_state"
+        )
+    kind = algorithm.report_content
+    if not isinstance(content, Content) or not issubclass(kind, type(content)):
+        raise HookError(
+            f"{algorithm.name}: summarise: expected a {kind.__name__}, its report_content, got "
+            f"{kind_of(content)}; return {kind.__name__}(...)"
+        )
+    for hook, arrays in (("write", agent_state.arrays), ("summarise", content.arrays)):
+        for name, array in arrays.items():
+            if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+                got = array.dtype if isinstance(array, np.ndarray) else kind_of(array)
+                raise HookError(
+                    f"{algorithm.name}: {hook}: expected an array of numbers as {name}, got {got}; give "
+                    "np.array(..., dtype=np.float64)"
+                )
+    for name, value in content.values.items():
+        if type(value) not in (bool, int, float, str):
+            raise HookError(
+                f"{algorithm.name}: summarise: expected bool, int, float or str as {name}, got "
+                f"{type(value).__name__}; NumPy's scalars have .item()"
+            )
 
 
 Fits = dict[tuple[object, ...], gp.Hyperparameters]  # the fits of a batch, by what they are fits of

@@ -7,7 +7,7 @@ The schedule `p_t` is the probability that iteration `t` uses the agent's own su
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, TypeVar
 
@@ -23,6 +23,7 @@ from fbo_flower.space.checks import as_real, check_number
 from fbo_flower.space.space import SearchSpace
 
 Schedule = str | float
+T = TypeVar("T")
 _NAMED = ("1-1/t^2", "1-1/sqrt(t)", "1-1/t")
 _FIRST = re.compile(r"first-(\d{1,6})\Z")
 
@@ -59,6 +60,21 @@ def own_probability(schedule: Schedule, iteration: int) -> float:
     if isinstance(schedule, str):
         return 0.0 if iteration <= int(schedule.removeprefix("first-")) else 1.0
     return float(schedule)
+
+
+def once_per_trial(sent: dict[str, tuple[int, T]], agent: str, trial: int, draw: Callable[[], T]) -> T:
+    """Return the random content of an agent's task for `trial`; call `draw` only for a new trial.
+
+    If a report is lost and the task is sent again, it has the same content as before.
+
+    Parameters
+    ----------
+    sent : agent -> trial and content of its last task; updated in place after a new draw
+    draw : draws the content
+    """
+    if agent not in sent or sent[agent][0] != trial:
+        sent[agent] = trial, draw()
+    return sent[agent][1]
 
 
 State = TypeVar("State")

@@ -38,15 +38,10 @@ class Server:
     """
 
     def __init__(self, algorithm: Algorithm[Any], federation: Federation, rng: np.random.Generator) -> None:
-        self.algorithm, self.space = algorithm, federation.space
+        self.algorithm, self.space, self.phases = algorithm, federation.space, algorithm.phases
         self.state = algorithm.init(federation, rng)
         if self.state is None:
             raise HookError(f"{algorithm.name}: init: expected the server's first state, got None; return it")
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """The half-rounds of a round."""
-        return self.algorithm.phases
 
     @property
     def finished(self) -> bool:

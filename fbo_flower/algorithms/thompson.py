@@ -12,9 +12,8 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.options import TrialsPerRound, bounded, choice, flag, integer
-from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
-from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.options import bounded, choice, flag, integer
+from fbo_flower.algorithms.protocol import Algorithm, Independent, Progress, TrialsPerRound, uniform_point
 from fbo_flower.algorithms.records import AgentState, Array, Task, Trials, floats
 from fbo_flower.algorithms.requests import DrawPath, Fit, Rng, compute
 from fbo_flower.algorithms.run_task import as_measured

@@ -6,7 +6,7 @@
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.app import add_tuning, agent_app, client_app, message_api_mod
 from fbo_flower.clients.asking import Asked, Site
-from fbo_flower.clients.evaluator import Evaluator, ObjectiveEvaluator
+from fbo_flower.clients.evaluator import Evaluator, ObjectiveEvaluator, TaskContext
 from fbo_flower.clients.memory import agent_state_from_bytes
 from fbo_flower.clients.model_site import ModelSite, SiteOptions
 from fbo_flower.clients.objective import ObjectiveContext
@@ -16,7 +16,6 @@ from fbo_flower.clients.own_answer import OwnAnswer
 from fbo_flower.clients.pruning import Pruning
 from fbo_flower.clients.site import Bag, SiteData, SiteObjective, splits
 from fbo_flower.clients.site_agent import SiteAgent, noisy_rate, site_app
-from fbo_flower.clients.task_context import TaskContext
 
 __all__ = [
     "Asked",

@@ -8,13 +8,14 @@ the algorithm's report. Every task comes through `fit` or `evaluate`, in a decor
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from logging import DEBUG, INFO, WARNING
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from flwr.app import Context
 from flwr.client import NumPyClient
@@ -23,13 +24,19 @@ from flwr.common.logger import FLOWER_LOGGER, log
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.options import answers_in_part
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Scalar, Task, Trials
+from fbo_flower.algorithms.protocol import answers_in_part
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Scalar, Trials
 from fbo_flower.algorithms.registry import APP, SIMULATION, check_aims, register
 from fbo_flower.algorithms.run_task import TaskResult, run_task, seen_by
 from fbo_flower.clients import guards
 from fbo_flower.clients.asking import Asked, note_end, with_known
-from fbo_flower.clients.evaluator import EvaluationCache, Evaluator, ObjectiveEvaluator, Parallel
+from fbo_flower.clients.evaluator import (
+    EvaluationCache,
+    Evaluator,
+    ObjectiveEvaluator,
+    Parallel,
+    TaskContext,
+)
 from fbo_flower.clients.memory import (
     Memory,
     agent_state_from_bytes,
@@ -42,7 +49,6 @@ from fbo_flower.clients.objective import Objective
 from fbo_flower.clients.operator import BudgetSpentError, Operator, agent_id, in_simulation, node_info
 from fbo_flower.clients.own_answer import OnFinish, OwnAnswer, answer_at_end, call_on_finish
 from fbo_flower.clients.pruning import FEDERATED, CurveBook, Pruning
-from fbo_flower.clients.task_context import TaskContext
 from fbo_flower.errors import ConfigError, HookError, WireError, WrongTypeError, kind_of, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
@@ -51,32 +57,14 @@ from fbo_flower.space.copies import own
 from fbo_flower.space.held import HeldSpace, held_space
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
-from fbo_flower.storage.agent_journal import task_key
-from fbo_flower.storage.files import dumps, loads
+from fbo_flower.storage.agent_journal import AgentJournal
+from fbo_flower.storage.files import dumps, loads, task_key
 from fbo_flower.wire.checks import check_names
-from fbo_flower.wire.codec import split_pooled
+from fbo_flower.wire.codec import POOLED, checked_summary
 from fbo_flower.wire.flower_records import from_lists, to_lists
 from fbo_flower.wire.protections import check_unprotected
 
 Prior = Mapping[str, tuple[Array, Array | Mapping[str, Array]]]
-
-
-class VerifiedTask(NamedTuple):
-    """A verified task.
-
-    Parameters
-    ----------
-    key : checksum of the task; the same task has the same key in every round
-    report_key : names the report in the agent's memory
-    others : `(k, 3)`, the pooled medians of learning curves that came with it; None: the server pools none
-    """
-
-    envelope: wire.Envelope
-    terms: guards.Terms
-    task: Task
-    key: str
-    report_key: str
-    others: Array | None
 
 
 class TuningAgent(NumPyClient):
@@ -246,7 +234,8 @@ class TuningAgent(NumPyClient):
                 check_journal(self._durable, "secure sums")
                 properties["key"] = guards.own_card(memory).hex()
             chosen = f"{self._operator.disclose} (chosen by: {self._operator.chosen_by})"
-            memory.enter_registration(["incarnation", *properties], chosen)
+            if isinstance(memory, AgentJournal):
+                memory.enter_registration(["incarnation", *properties], chosen)
             return {"incarnation": memory.incarnation, **properties}
 
     def fit(
@@ -294,26 +283,46 @@ class TuningAgent(NumPyClient):
 
     def answer_in_turn(self, message: wire.Packed) -> wire.Packed:
         """Do what `answer` does, where agents work side by side within one block of `single_thread()`."""
-        request = self._verify(message)
+        asked = self._verify(message)
+        algorithm, study, operator = asked.terms.algorithm, asked.envelope.study, self._operator
         with closing(open_memory(self._context, self._agent, self._journal)) as memory:
-            stored = memory.report(request.envelope.study, request.report_key)
+            journal = memory if isinstance(memory, AgentJournal) else None
+            stored = memory.report(study, asked.report_key)
             if stored is not None:
                 arrays, scalars = loads(stored)
-                reply = wire.Packed(arrays, scalars | {"round": request.task.round})
-                name, chosen_by = request.terms.algorithm.name, self._operator.chosen_by
-                memory.enter_sent(ledger.entries(*reply, name, "the same answer", True, chosen_by))
+                reply = wire.Packed(arrays, scalars | {"round": asked.task.round})
+                if journal is not None:
+                    sent = ledger.entries(*reply, algorithm.name, "the same answer", True, operator.chosen_by)
+                    journal.enter_sent(sent)
                 return reply
             try:
-                return self._run_new_task(memory, request)
+                context, agent_state, evaluate, answered = self._prepare(memory, asked)
+                parallel, noise = self._parallel, None if context.simulated else secrets.randbelow
+                at_once = parallel.num_parallel if journal is None else parallel.batch_size(context)
+                result = run_task(
+                    algorithm, context.task, agent_state, evaluate, context.draws, evaluate.arrays, noise,
+                    at_once, asked.terms.guard,
+                )  # fmt: skip
             except BudgetSpentError:
                 return wire.decline(message)
             except WrongTypeError as error:
-                if self._operator.disclose == "trials":
+                if operator.disclose == "trials":
                     raise  # the server's log has it
                 log(WARNING, "agent %s: %s", self._agent, error)
                 raise WrongTypeError(error.kind, wanted=error.wanted) from None  # the server learns no value
+            reply = self._reply(asked, result, context)
+            ends = result.agent_state.has_ended or (operator.max_trials and operator.is_spent(memory))
+            if context.task.num_trials and ends:
+                reply.config["spent"] = True
+            sent = []
+            if journal is not None:
+                source = seen_by(result.agent_state)
+                sent = ledger.entries(*reply, algorithm.name, source, False, operator.chosen_by)
+            state, report = agent_state_to_bytes(result.agent_state), dumps(*reply)
+            memory.finish(study, asked.report_key, asked.task.round, state, report, sent, answered)
+            return reply
 
-    def _verify(self, message: wire.Packed) -> VerifiedTask:
+    def _verify(self, message: wire.Packed) -> guards.VerifiedTask:
         """Return the task in a message, if it is valid, for this agent, and the agent takes part in it."""
         envelope = wire.decode_envelope(message.config)
         if envelope.agent != self._agent:
@@ -331,29 +340,37 @@ class TuningAgent(NumPyClient):
             self._terms.clear()
             if len(envelope.options) <= guards.LONGEST:
                 self._terms[named] = terms
-        arrays, others = split_pooled(message.arrays)
+        arrays = dict(message.arrays)
+        others = checked_summary(POOLED, arrays.pop(POOLED)) if POOLED in arrays else None
         task = wire.decode_task(message._replace(arrays=arrays), terms.tasks)
         key = report_key = task_key(task)
         if not terms.has_noise:  # otherwise another answer would have other noise
             # the operator may have changed `disclose` since the task was answered
             report_key += f" {self._operator.disclose}{' curves' if self._operator.disclose_curves else ''}"
-        return VerifiedTask(envelope, terms, task, key, report_key, others)
+        return guards.VerifiedTask(envelope, terms, task, key, report_key, others)
 
-    def _run_new_task(self, memory: Memory, request: VerifiedTask) -> wire.Packed:
-        """Check and run a task, store its report and the agent's new state, and return the report."""
-        algorithm, guard, task = request.terms.algorithm, request.terms.guard, request.task
-        operator, study = self._operator, request.envelope.study
+    def _prepare(
+        self, memory: Memory, asked: guards.VerifiedTask
+    ) -> tuple[TaskContext, AgentState, Evaluator, tuple[str, str]]:
+        """Check a new task against what the agent remembers, count it, and begin a new study in its memory.
+
+        Returns
+        -------
+        The task, perhaps with fewer trials, and what belongs to it; the agent's state before its session;
+        what evaluates its queries; the name of the work that it asks for, and the checksum of what it asks.
+        """
+        algorithm, guard, task = asked.terms.algorithm, asked.terms.guard, asked.task
+        operator, study = self._operator, asked.envelope.study
         known = memory.study(study)
         if known is None:
             entropy, agent_state = self._first_state()
         else:
             # an interrupted task must propose the same again, so the bounds of a study stay
-            pinned, aims = memory.aims(study), self._aims
-            aims = Aims.from_json(pinned).keeping(aims.private) if pinned else aims
-            entropy, agent_state = known[0], agent_state_from_bytes(known[1], self._own_space, aims)
-        work, key = guards.check_once(memory, request.envelope, algorithm, task, agent_state, request.key)
-        if operator.max_studies:
-            operator.check_studies(memory, study)
+            aims = Aims.from_json(known.aims).keeping(self._aims.private) if known.aims else self._aims
+            entropy, agent_state = known.entropy, agent_state_from_bytes(known.state, self._own_space, aims)
+        work, key = guards.check_once(memory, known, asked, agent_state)
+        if operator.max_studies and known is None:
+            operator.check_studies(memory)
         charge = f"{study} {key}"
         if self._is_asked and (path := str(self._context.node_config.get("journal", ""))):
             num_prior = len(self._first_state()[1].history)
@@ -369,35 +386,21 @@ class TuningAgent(NumPyClient):
         context = TaskContext(
             self._agent, study, self._partition, task, key, entropy, memory,
             self._context.node_config, self._context.run_config, self._seed is not None,
-            partial(CurveBook.read, agent_state.arrays, self._pruning, request.others),
+            partial(CurveBook.read, agent_state.arrays, self._pruning, asked.others),
         )  # fmt: skip
+        if isinstance(memory, AgentJournal):
+            context.stored.extend(memory.evaluations(study, key))
         evaluate = self._evaluator(context, algorithm, accepted)
         if operator.max_trials:  # what follows is done, so it counts
             operator.charge(memory, charge, task)
         if operator.max_epsilon:
-            operator.spend(memory, f"{study} {request.key}", algorithm, task, self._space)
+            operator.spend(memory, f"{study} {asked.key}", algorithm, task, self._space)
         if known is None:
-            pin, aims = guards.pinned(request.envelope), agent_state.aims
-            memory.begin(
-                study, entropy, agent_state_to_bytes(agent_state), pin, self._space.to_json(),
-                aims.to_json(bounds=True) if aims != NUMBER else "",
-            )  # fmt: skip
-        at_once = self._parallel.batch_size(context)
-        noise = context.private_integers("noise", task.trial, task.num_trials)
-        result = run_task(
-            algorithm, task, accepted, evaluate, context.draws, evaluate.arrays, noise, at_once, guard
-        )
-        reply = self._reply(request, result, context)
-        ends = result.agent_state.has_ended or (operator.max_trials and operator.is_spent(memory))
-        if task.num_trials and ends:
-            reply.config["spent"] = True
-        sent: list[ledger.LedgerEntry] = []
-        if memory.keeps_ledger:
-            source = seen_by(result.agent_state)
-            sent = ledger.entries(*reply, algorithm.name, source, False, operator.chosen_by)
-        state, report = agent_state_to_bytes(result.agent_state), dumps(*reply)
-        memory.finish(study, request.report_key, task.round, state, report, sent, (work, key))
-        return reply
+            space, aims = self._space.to_json(), agent_state.aims
+            bounds = aims.to_json(bounds=True) if aims != NUMBER else ""
+            state = agent_state_to_bytes(agent_state)
+            memory.begin(study, entropy, state, asked.terms.pinned, space, bounds)
+        return context, accepted, evaluate, (work, key)
 
     @property
     def _durable(self) -> bool:
@@ -420,23 +423,23 @@ class TuningAgent(NumPyClient):
             self._objective, self._own_space, context, cache, self._parallel, self._initial, agent_state.aims
         )
 
-    def _reply(self, request: VerifiedTask, result: TaskResult, context: TaskContext) -> wire.Packed:
+    def _reply(self, asked: guards.VerifiedTask, result: TaskResult, context: TaskContext) -> wire.Packed:
         """Return the message that leaves this agent, and log the names of its contents."""
-        operator, algorithm, task = self._operator, request.terms.algorithm, context.task
+        operator, algorithm, task = self._operator, asked.terms.algorithm, context.task
         report = guards.consented(algorithm, result.report, operator.disclose)
         own = report.arrays
-        if request.terms.guard is not None:
+        if asked.terms.guard is not None:
             own = {n: array for n, array in own.items() if not n.startswith("secure.")}
         try:
-            wire.checked_arrays(own, request.terms.reports.arrays)
+            wire.checked_arrays(own, asked.terms.reports.arrays)
         except WireError as error:
             large = error.reason in {"bounds", "not-finite"}
             hint = "; let the objective return smaller values" if large else ""
             raise HookError(f"{algorithm.name}: summarise: {error}{hint}") from error
         disclosure = guards.disclosure_of(operator.disclose, algorithm, task, result)
-        if operator.disclose_curves and request.others is not None and task.num_trials:
+        if operator.disclose_curves and asked.others is not None and task.num_trials:
             disclosure = replace(disclosure, curves=context.book.summary())
-        reply = wire.encode_report(report, task, request.envelope, disclosure)
+        reply = wire.encode_report(report, task, asked.envelope, disclosure)
         if FLOWER_LOGGER.isEnabledFor(DEBUG):
             arrays = [f"{name} {array.shape}" for name, array in report.arrays.items()]
             told: dict[str, object] = {"its trials": disclosure.trials, "curves": disclosure.curves}

@@ -20,7 +20,7 @@ import numpy as np
 
 from fbo_flower.algorithms.aims import MOST_OBJECTIVES, NUMBER, Aims
 from fbo_flower.algorithms.ei.local import ExpectedImprovement
-from fbo_flower.algorithms.progress import uniform_point
+from fbo_flower.algorithms.protocol import uniform_point
 from fbo_flower.algorithms.records import AgentState, Array, Phase, Task, Trials
 from fbo_flower.errors import ConfigError, explains_names
 from fbo_flower.numerics.seeding import fresh_entropy, generator

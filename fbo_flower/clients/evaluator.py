@@ -8,28 +8,117 @@ was under way. The outcome is in the order of the trials.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from logging import WARNING
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from flwr.common.logger import log
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.options import Settings, bounded, integer
-from fbo_flower.algorithms.records import NUM_EVALUATIONS, AnyArray, Array, Trials
-from fbo_flower.clients import workers
-from fbo_flower.clients.objective import Objective, can_repeat
-from fbo_flower.clients.pruning import Curve
-from fbo_flower.clients.task_context import TaskContext
-from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.algorithms.records import NUM_EVALUATIONS, AnyArray, Array, Task, Trials
+from fbo_flower.clients.memory import Memory
+from fbo_flower.clients.objective import (
+    ContextOfTrial,
+    Ended,
+    FoundError,
+    Job,
+    Objective,
+    ObjectiveContext,
+    call,
+    can_repeat,
+    join_parts,
+    with_values,
+)
+from fbo_flower.clients.pruning import Curve, CurveBook
+from fbo_flower.clients.workers import pool_of
+from fbo_flower.errors import ConfigError, JournalError, kind_of
+from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage.agent_journal import AgentJournal
 
 MAX_PARALLEL = 1024
+_ERRORS_NOTE = "errors"
+_MOST = 20  # distinct errors that an agent remembers
 _POINTS, _VALUES = "first.points", "first.values"
+
+
+_ASKED = ("trials", "points", "spans")  # what a row is before it is evaluated
+
+
+@dataclass
+class TaskContext:
+    """One task at one agent.
+
+    Parameters
+    ----------
+    agent, study : ids of the agent and of the study
+    partition : its partition of a simulated data set; -1 on a device without one
+    task : the verified task
+    key : names the task in the agent's memory
+    entropy : seed of the agent's random numbers in this study
+    memory : the agent's memory, which stores evaluations
+    node_config, run_config : settings of Flower's context
+    simulated : whether the agent draws from the study's seed, as simulated agents do. Such an agent repeats
+        its draws and promises no privacy
+    make_book : returns the agent's completed curves, which trials that report values need
+    stored : evaluations of this task from before an interruption that nobody has taken, by their trials
+    """
+
+    agent: str
+    study: str
+    partition: int
+    task: Task
+    key: str
+    entropy: int
+    memory: Memory
+    node_config: Mapping[str, Any]
+    run_config: Mapping[str, Any]
+    simulated: bool
+    make_book: Callable[[], CurveBook] = CurveBook
+    stored: deque[Trials] = field(default_factory=deque)
+
+    @cached_property
+    def book(self) -> CurveBook:
+        """The agent's completed curves, from which trials learn when to stop; the evaluators fill it in."""
+        return self.make_book()
+
+    def take(self, row: Trials) -> Trials | None:
+        """Return the stored evaluation of a row; None if it was not evaluated. Trials must ascend.
+
+        JournalError if it belongs to another trial or point, because another version wrote the journal.
+        """
+        if not self.stored or self.stored[0].trials[0] > row.trials[0]:
+            return None
+        stored = self.stored.popleft()
+        if not all(np.array_equal(getattr(stored, name), getattr(row, name)) for name in _ASKED):
+            raise JournalError(
+                f"journal: expected trial {row.trials[0]}, got trial {stored.trials[0]} at another point; "
+                "the journal was written by another version of the algorithm: resume with that version, or "
+                "start a new study"
+            )
+        return stored
+
+    def append(self, row: Trials) -> None:
+        """Store a new evaluation, if the memory is a journal."""
+        if isinstance(self.memory, AgentJournal):
+            self.memory.append(self.study, self.key, row)
+
+    def draws(self, purpose: str, *keys: int) -> np.random.Generator:
+        """Return the random generator for a purpose in this phase; see `algorithms.requests.Draws`."""
+        return generator(self.entropy, "agent", self.agent, purpose, str(self.task.phase), *keys)
+
+    def objective_context(self, trial: int, make_curve: Callable[[], Curve] = Curve) -> ObjectiveContext:
+        """Return the context that the objective gets for a trial; with a plain `Curve` it never stops."""
+        return ContextOfTrial(
+            partial(generator, self.entropy, "agent", self.agent, "objective", trial), make_curve,
+            agent=self.agent, partition=self.partition, trial=trial, server_round=self.task.round,
+            node_config=self.node_config, run_config=self.run_config, study=self.study,
+        )  # fmt: skip
 
 
 class Evaluator(Protocol):
@@ -64,19 +153,17 @@ class Parallel(Settings):
         own = {f.name: node_config[f.name] for f in fields(app) if f.name in node_config}
         return replace(app, **own) if own else app
 
-    @property
+    @cached_property
     def needs_workers(self) -> bool:
         """Whether evaluations run in worker processes."""
         return self.num_parallel > 1 or self.trial_timeout > 0
 
     def batch_size(self, context: TaskContext) -> int:
-        """Return the number of trials per batch of a task, which decides what is proposed.
+        """Return the number of trials per batch of a task, which decides what is proposed, with a journal.
 
         An interrupted task keeps the number with which it began, so that the evaluations in the journal fit,
         although the operator may have changed `num_parallel`.
         """
-        if not context.memory.keeps_ledger:  # it keeps no evaluations either
-            return self.num_parallel
         name = f"batch size {context.study}"
         size = int(str(context.memory.note(name).get("size", 1)))
         if context.stored:
@@ -172,8 +259,11 @@ class ObjectiveEvaluator:
         """Return a row with its values, evaluated in this process if they are not known."""
         made = self._known(row) if self.context.stored or self.cache is not None else None
         if made is None:
-            made = self._ended(*workers.call(self.objective, self._job(row)))
-        return self._learn(made)
+            made, error = call(self.objective, self._job(row))
+            self.context.append(made)
+            if made.failures is not None:
+                self._log_failure(made, error)
+        return made if made.curve is None and self.cache is None else self._learn(made)
 
     def _at_once(self, rows: Sequence[Trials]) -> list[Trials]:
         """Return rows that begin at once with their values, evaluated by workers if they are not known.
@@ -181,7 +271,7 @@ class ObjectiveEvaluator:
         When trials stop is decided by what had ended before the first of them began.
         """
         done: dict[int, Trials] = {}
-        work: list[tuple[int, workers.Job]] = []  # number of a row, and a part of its evaluation
+        work: list[tuple[int, Job]] = []  # number of a row, and a part of its evaluation
         again, points = [], set[bytes]()
         for i, row in enumerate(rows):
             point = row.points.tobytes()
@@ -193,14 +283,17 @@ class ObjectiveEvaluator:
                 work += [(i, job) for job in self._job(row, i).parts()]
             points.add(point)
         jobs, missing = [job for _, job in work], Counter(i for i, _ in work)
-        ends: dict[int, workers.Ended] = {}
+        ends: dict[int, Ended] = {}
         timeout = float(self.parallel.trial_timeout)
-        for number, ended in workers.pool_of(self.objective).run(jobs, self.parallel.num_parallel, timeout):
+        for number, ended in pool_of(self.objective).run(jobs, self.parallel.num_parallel, timeout):
             i, ends[number] = work[number][0], ended
             missing[i] -= 1
             if not missing[i]:
                 parts = [ends[n] for n, (row, _) in enumerate(work) if row == i]
-                done[i] = self._ended(*workers.join_parts(rows[i], parts))
+                done[i], error = join_parts(rows[i], parts)
+                self.context.append(done[i])
+                if done[i].failures is not None:
+                    self._log_failure(done[i], error)
         found = {i: self._learn(row) for i, row in sorted(done.items())}  # in the order of the trials
         if again:
             found |= zip(again, self._at_once([rows[i] for i in again]), strict=True)
@@ -209,14 +302,18 @@ class ObjectiveEvaluator:
     def _known(self, row: Trials) -> Trials | None:
         """Return a row with its values from the journal or the cache; None if it is in neither."""
         if (made := self.context.take(row)) is not None:
-            return self._ended(made, is_new=False)
+            if made.failures is not None:
+                self._log_failure(made)
+            return made
         value = None if self.cache is None else self.cache.values.get(row.points.tobytes())
         if value is None:
             return None
         now = time.time()
-        return self._ended(workers.with_values(row, [value] * row.num_trials, "", (now, now)))
+        made = with_values(row, [value] * row.num_trials, "", (now, now))
+        self.context.append(made)
+        return made
 
-    def _job(self, row: Trials, pending: int = 0) -> workers.Job:
+    def _job(self, row: Trials, pending: int = 0) -> Job:
         """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial.
 
         Parameters
@@ -229,7 +326,7 @@ class ObjectiveEvaluator:
             num_calls = 1
         context = partial(self.context.objective_context, make_curve=partial(self._curve, row, pending))
         contexts = list(map(context, range(trial, trial + num_calls)))
-        return workers.Job(row, self.space.decode(row.points[0]), contexts, repeats, self.aims)
+        return Job(row, self.space.decode(row.points[0]), contexts, repeats, self.aims)
 
     def _curve(self, row: Trials, pending: int) -> Curve:
         """Return the curve of a trial, which may stop early if its row is this trial.
@@ -241,21 +338,30 @@ class ObjectiveEvaluator:
         limits, from_others = self.context.book.rule(int(row.trials[0]), pending) if prunes else (None, False)
         return Curve(limits, from_others, self.aims.minimize)
 
-    def _ended(self, row: Trials, error: workers.FoundError | None = None, *, is_new: bool = True) -> Trials:
-        """Store a row whose evaluation has ended if it is new, log why it failed, and return it."""
-        if is_new:
-            self.context.append(row)
-        if row.failures is not None:
-            text = workers.new_traceback(self.context.memory, error)
-            (trial, reason), *_ = row.reasons.items()
-            log(WARNING, "agent %s, trial %d failed: %s%s", self.context.agent, trial, reason, text)
-        return row
+    def _log_failure(self, row: Trials, error: FoundError | None = None) -> None:
+        (trial, reason), *_ = row.reasons.items()
+        text = new_traceback(self.context.memory, error)
+        log(WARNING, "agent %s, trial %d failed: %s%s", self.context.agent, trial, reason, text)
 
     def _learn(self, row: Trials) -> Trials:
         """Return a row as algorithms learn it; the next ones may be known by it, or stop earlier."""
         if self.cache is not None:
             self.cache.recall(row.points, float(row.values[0]))
         return row if row.curve is None else self.context.book.add(row)
+
+
+def new_traceback(memory: Memory, error: FoundError | None) -> str:
+    """Return the traceback of an error; "" if the agent has returned it before.
+
+    Two errors are the same if they have the same type and were raised at the same line of the same file. The
+    agent's memory keeps their checksums, because on a device every message may start a new process.
+    """
+    key, text = error or ("", "")
+    known = cast(list[str], memory.note(_ERRORS_NOTE).get("seen", []))
+    if not text or key in known:
+        return ""
+    memory.put_note(_ERRORS_NOTE, {"seen": [*known, key][-_MOST:]})
+    return text
 
 
 def points_of(initial: object, space: SearchSpace) -> Array | None:

@@ -24,7 +24,7 @@ from fbo_flower.algorithms.messages import (
     uses_observations,
     without_sum,
 )
-from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Report, Task
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Phase, Report, Task
 from fbo_flower.algorithms.registry import find
 from fbo_flower.algorithms.run_task import TaskResult
 from fbo_flower.clients.memory import Memory
@@ -32,7 +32,8 @@ from fbo_flower.clients.operator import BudgetSpentError
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.space.held import HeldSpace
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage.agent_journal import task_key
+from fbo_flower.storage.agent_journal import StudyMemory
+from fbo_flower.storage.files import task_key
 from fbo_flower.wire import Envelope
 from fbo_flower.wire.codec import LATEST_TIME
 
@@ -49,12 +50,14 @@ class Terms(NamedTuple):
     Parameters
     ----------
     algorithm : it fits the search space
+    pinned : its name and its options as text, which stay those of the study's first task
     tasks, reports : schemas of its tasks, those of a secure sum included, and of its reports without sums
     guard : lets reports leave under masks only; None without secure sums
     has_noise : whether each report has noise of the agent's own
     """
 
     algorithm: Algorithm[Any]
+    pinned: str
     tasks: Schema
     reports: Schema
     guard: SumGuard | None
@@ -77,7 +80,8 @@ def _make(kind: type[Algorithm[Any]], options: str, space: SearchSpace) -> Terms
     algorithm = kind.from_options(read)
     algorithm.check(space)
     tasks, reports = task_schema(algorithm, space), report_schema(algorithm, space)
-    return Terms(algorithm, tasks, reports, sum_guard(algorithm), bool(algorithm.message_noise()))
+    pinned, has_noise = f"{kind.name} {options}", bool(algorithm.message_noise())
+    return Terms(algorithm, pinned, tasks, reports, sum_guard(algorithm), has_noise)
 
 
 def task_schema(algorithm: Algorithm[Any], space: SearchSpace) -> Schema:
@@ -91,18 +95,26 @@ def task_schema(algorithm: Algorithm[Any], space: SearchSpace) -> Schema:
 _shared = lru_cache(maxsize=64)(_make)
 
 
-def pinned(envelope: Envelope) -> str:
-    """Return the algorithm and its options as text, to be stored with a new study."""
-    return f"{envelope.algorithm} {envelope.options}"
+class VerifiedTask(NamedTuple):
+    """A verified task.
+
+    Parameters
+    ----------
+    key : checksum of the task; the same task has the same key in every round
+    report_key : names the report in the agent's memory
+    others : `(k, 3)`, the pooled medians of learning curves that came with it; None: the server pools none
+    """
+
+    envelope: Envelope
+    terms: Terms
+    task: Task
+    key: str
+    report_key: str
+    others: Array | None
 
 
 def check_once(
-    memory: Memory,
-    envelope: Envelope,
-    algorithm: Algorithm[Any],
-    task: Task,
-    agent_state: AgentState,
-    key: str,
+    memory: Memory, known: StudyMemory | None, asked: VerifiedTask, agent_state: AgentState
 ) -> tuple[str, str]:
     """Return the name of the piece of work that a task asks for, and the checksum of what it asks.
 
@@ -111,7 +123,7 @@ def check_once(
 
     Parameters
     ----------
-    key : `task_key(task)`
+    known : what the memory holds of the study; None: nothing
 
     Raises
     ------
@@ -122,19 +134,19 @@ def check_once(
         another task about this work, the task does not begin at the agent's next trial, or it asks for a
         second noisy report about the same observations.
     """
-    study, following = envelope.study, agent_state.next_trial
-    first = memory.algorithm(study)
-    if first and first != pinned(envelope):
+    algorithm, guard, task = asked.terms.algorithm, asked.terms.guard, asked.task
+    if known is not None and known.algorithm not in ("", asked.terms.pinned):
         raise WireError(
-            f"options: expected those of the study's first task, {first}, got {pinned(envelope)}; "
-            "start a new study for other options",
+            f"options: expected those of the study's first task, {known.algorithm}, got "
+            f"{asked.terms.pinned}; start a new study for other options",
             "options",
         )
-    asked, name = algorithm.task_content.for_evaluations(without_sum(task)), ""
-    key = key if asked is task else task_key(asked)
+    study, following, name = asked.envelope.study, agent_state.next_trial, ""
+    lasting = algorithm.task_content.for_evaluations(task if guard is None else without_sum(task))
+    key = asked.key if lasting is task else task_key(lasting)
     if task.num_trials:
         name = f"{task.phase} trial {task.trial}"
-    elif not algorithm.secure_sums or task.phase in {Phase.TRAIN, Phase.FINISH}:
+    elif guard is None or task.phase in {Phase.TRAIN, Phase.FINISH}:
         # named by the agent's own count: the server may put any trial and any phase in a task without trials.
         # Other exchanges within a secure sum have rules of their own
         kind = algorithm.task_content.report_kind(task)
@@ -251,12 +263,12 @@ def disclosure_of(
     value = math.nan if best is None else best.value
     if task.phase is Phase.EVALUATE:  # Flower returns no arrays in this half-round
         return wire.Disclosure(incumbent=value)
+    mean = best.mean if best is not None and math.isfinite(best.mean) else None
     ends = bool(algorithm.budget_option)
-    named = best is not None and (best.is_noisy or ends)  # else it is the best of the trials
+    named = best is not None and (mean is not None or ends)  # else it is the best of the trials
     point = best.point if best is not None and named else None
     if disclose != "trials" or not outcome.num_trials == task.num_trials > 0:
         return wire.Disclosure(None, value, point if ends else None)
-    mean = best.mean if best is not None and best.is_noisy else None
     aims = result.agent_state.aims
     times = outcome.times  # a clock may be wrong by centuries
     if times is None or not ((times >= 0) & (times <= LATEST_TIME)).all():

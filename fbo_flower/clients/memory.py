@@ -19,7 +19,7 @@ from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import AgentState, Trials
 from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage import AgentJournal
+from fbo_flower.storage.agent_journal import AgentJournal, StudyMemory
 from fbo_flower.storage.files import dumps, loads
 from fbo_flower.storage.ledger import LedgerEntry
 from fbo_flower.storage.paths import file_name, path_of
@@ -73,10 +73,9 @@ def open_memory(context: Context, agent: str, journal: str | None) -> Memory:
 class StateMemory:
     """Memory in the state of a Flower node: the last study, the agent's state in it, its last report.
 
-    It has the methods of an `AgentJournal`, where they are described. It keeps no ledger and no evaluations.
+    It has the methods of an `AgentJournal`, where they are described, except those about a ledger and
+    evaluations, which it does not keep.
     """
-
-    keeps_ledger = False
 
     def __init__(self, state: RecordDict) -> None:
         self._state = state
@@ -89,18 +88,14 @@ class StateMemory:
             self._write("incarnation", known := {"id": token_hex(8)})
         return str(known["id"])
 
-    def study(self, study: str) -> tuple[int, bytes] | None:
+    def study(self, study: str) -> StudyMemory | None:
         last = self._last
-        return (int(last["entropy"]), last["data"]) if last.get("study") == study else None
+        if last.get("study") != study:
+            return None
+        return StudyMemory(int(last["entropy"]), last["data"], last["algorithm"], str(last.get("aims", "")))
 
     def num_studies(self) -> int:
         return int("study" in self._last)
-
-    def aims(self, study: str) -> str:
-        return str(self._last.get("aims", "")) if self._last.get("study") == study else ""
-
-    def algorithm(self, study: str) -> str | None:
-        return self._last["algorithm"] or None if self._last.get("study") == study else None
 
     def begin(
         self, study: str, entropy: int, memory: bytes, algorithm: str = "", space: str = "", aims: str = ""
@@ -123,12 +118,6 @@ class StateMemory:
         kept = self._read("report")
         return kept["data"] if (kept.get("study"), kept.get("task")) == (study, task) else None
 
-    def evaluations(self, study: str, task: str) -> list[Trials]:
-        return []
-
-    def append(self, study: str, task: str, row: Trials) -> None:
-        return
-
     def finish(
         self,
         study: str,
@@ -150,12 +139,6 @@ class StateMemory:
             self._write("report", {"study": study, "task": task, "data": report})
         else:
             self._state.pop(f"{STATE_KEY}.report", None)
-
-    def enter_sent(self, sent: Sequence[LedgerEntry]) -> None:
-        return  # only a journal has a ledger
-
-    def enter_registration(self, names: Sequence[str], disclosure: str = "") -> None:
-        return
 
     def note(self, name: str) -> dict[str, object]:
         values = self._read(f"note.{name}").get("values")

@@ -1,33 +1,42 @@
-"""Call the user's objective: return a finite number, or raise `ObjectiveError` with the reason."""
+"""Call the user's objective: return a finite number, or raise `ObjectiveError` with the reason.
+
+`call` does it for a row of trials and returns the row with values, or with the reason.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
 import signal
+import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.clients.pruning import Curve
+from fbo_flower.algorithms.records import Trials
+from fbo_flower.clients.pruning import Curve, columns_of
 from fbo_flower.errors import (
     ConfigError,
     NotInTimeError,
     ObjectiveError,
     WrongTypeError,
     kind_of,
+    printable,
     with_article,
 )
+from fbo_flower.numerics import finite
 from fbo_flower.space.checks import as_real
-from fbo_flower.space.copies import copies, own
+from fbo_flower.space.copies import copies
 from fbo_flower.space.space import SearchSpace, check_space
 
 MAX_REASON = 300  # characters
+_MOST_CHARACTERS = 500  # of a line of a traceback
 
 
 @copies("node_config", "run_config")
@@ -164,7 +173,7 @@ def evaluate(
         If the objective is a site's process that told no value yet: the trial has not failed.
     """
     try:
-        value = objective(own(config), context)  # calls share one, and the user may change it
+        value = objective(dict(config), context)  # calls share one, and the user may change it
     except NotInTimeError:  # nothing was evaluated
         raise
     except BaseException as error:  # the user's code may raise anything: the trial fails, the agent goes on
@@ -268,7 +277,7 @@ def evaluate_repeatedly(
     """
     repeatable: Any = objective  # has the method, see `can_repeat`
     try:
-        returned = repeatable.repeated(own(config), context, repeats)
+        returned = repeatable.repeated(dict(config), context, repeats)
     except BaseException as error:  # the user's code may raise anything
         if _ends_process(error):
             raise
@@ -284,3 +293,124 @@ def evaluate_repeatedly(
     if not np.isfinite(values).all():
         raise ObjectiveError(f"repeated: expected ({repeats},) finite numbers, got a NaN or an infinity")
     return -values if aims.minimize else values
+
+
+# -- a row of trials ------------------------------------------------------------------------------------
+
+# a checksum of an error's type and of the line that raised it, and its traceback in indented lines
+FoundError = tuple[str, str]
+
+
+def describe(error: BaseException) -> FoundError:
+    """Return an error in texts, which can be passed between processes."""
+    frames = traceback.extract_tb(error.__traceback__)
+    name = " ".join([type(error).__name__, *(f"{frame.filename}:{frame.lineno}" for frame in frames[-1:])])
+    lines = ["Traceback (most recent call last):", *"".join(traceback.format_list(frames)).splitlines()]
+    # the text of an error is one line, so that it cannot look like lines of the log
+    lines.append("".join(traceback.format_exception_only(error)).rstrip())
+    if error.__cause__ is not None:
+        lines.append(f"caused by {''.join(traceback.format_exception_only(error.__cause__)).rstrip()}")
+    text = "".join(f"\n  {printable(line)[:_MOST_CHARACTERS]}" for line in lines)
+    return hashlib.sha256(name.encode()).hexdigest()[:16], text
+
+
+class Job(NamedTuple):
+    """The evaluation of a row of trials: one call of the objective, or several in turn.
+
+    Parameters
+    ----------
+    row : trials of one point, without values. One call stands for all of them if there is only one context
+    config : first argument of the objective, the row's point
+    contexts : its second argument, one per call
+    repeats : whether the call is one of `objective.repeated`, which evaluates every trial of the row
+    aims : what the objective returns
+    """
+
+    row: Trials
+    config: dict[str, Any]
+    contexts: Sequence[ObjectiveContext]
+    repeats: bool = False
+    aims: Aims = NUMBER
+
+    def parts(self) -> list[Job]:
+        """Return a job for each call, so that workers can share them."""
+        if len(self.contexts) == 1:
+            return [self]
+        points, values, trials = self.row.points, self.row.values, self.row.trials
+        rows = [Trials(points, values, trials + k) for k in range(len(self.contexts))]
+        return [self._replace(row=r, contexts=[c]) for r, c in zip(rows, self.contexts, strict=True)]
+
+
+Ended = tuple[Trials, FoundError | None]  # the row of a job with its values, and the objective's first error
+
+
+def call(objective: Objective, job: Job) -> Ended:
+    """Call the objective in this process; WrongTypeError if it returns no number, as it would again."""
+    started, before = time.time(), time.perf_counter()
+    row, config, contexts, repeats, aims = job
+    values: list[float] = []
+    failure, error = "", None
+    for context in contexts:
+        try:
+            if repeats:
+                values += evaluate_repeatedly(objective, config, context, row.num_trials, aims).tolist()
+            else:
+                values += evaluate(objective, config, context, aims)
+        except WrongTypeError:
+            raise
+        except ObjectiveError as raised:
+            if not failure:
+                failure = str(raised)
+                error = None if raised.__cause__ is None else describe(raised.__cause__)
+    if not repeats:
+        values *= row.num_trials // len(contexts)
+    times = started, started + time.perf_counter() - before
+    return with_values(row, values, failure, times, aims, vars(contexts[0]).get("curve")), error
+
+
+def with_values(
+    row: Trials,
+    values: Sequence[float],
+    failure: str,
+    times: tuple[float, float],
+    aims: Aims = NUMBER,
+    curve: Curve | None = None,
+) -> Trials:
+    """Return a row of trials after its evaluation.
+
+    Parameters
+    ----------
+    values : larger is better: one number per trial that has not failed, or the outputs of the only one
+    failure : the reason of the first trial that failed; "" if none did
+    times : when it began and ended, in seconds since 1970
+    aims : what the objective returned
+    curve : what the only trial has reported; None: nothing
+    """
+    columns = {} if curve is None else columns_of(curve)
+    if aims.has_outputs:
+        columns["outputs"] = np.array([values or [np.nan] * len(aims.names)]) + 0.0  # no -0.0
+        values = values[:1]
+    value, square = values[0] + 0.0 if values else np.nan, 0.0
+    if len(values) > 1:
+        observed = np.array(values)
+        value = finite.mean(observed) + 0.0
+        with np.errstate(over="ignore"):  # the square of a huge value is infinite
+            square = float(np.sum(np.square(observed - value)))
+    if row.pulls is not None:
+        columns |= {"counts": np.array([len(values)]), "deviations": np.array([square])}
+    if failure:
+        columns["failures"] = np.array([failure], dtype=object)
+    points, trials, pulls = row.points, row.trials, row.pulls
+    return Trials(points, np.array([value]), trials, pulls=pulls, times=np.array([times]), **columns)
+
+
+def join_parts(row: Trials, parts: Sequence[Ended]) -> Ended:
+    """Return how a job has ended whose calls were shared, see `Job.parts`."""
+    if len(parts) == 1:
+        return parts[0]
+    table = parts[0][0].concat(*(part for part, _ in parts[1:]))
+    assert table.times is not None
+    values, failures = table.values[np.isfinite(table.values)].tolist(), [*table.reasons.values()]
+    error = next((error for part, error in parts if part.failures is not None), None)
+    times = float(table.times[:, 0].min()), float(table.times[:, 1].max())
+    return with_values(row, values, failures[0] if failures else "", times), error

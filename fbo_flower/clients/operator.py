@@ -257,9 +257,9 @@ class Operator(Settings):
                 f"to the server, got {self.disclose!r}; this agent does not take part"
             )
 
-    def check_studies(self, memory: Memory, study: str) -> None:
-        """Raise WireError if a task of a new study exceeds `max_studies`."""
-        if memory.study(study) is None and memory.num_studies() >= self.max_studies:
+    def check_studies(self, memory: Memory) -> None:
+        """Raise WireError if a new study exceeds `max_studies`."""
+        if memory.num_studies() >= self.max_studies:
             raise WireError(
                 f"study: expected at most {self.max_studies}, the max_studies in node_config, got a further "
                 "one; the agent does not take part in it",

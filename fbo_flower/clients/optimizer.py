@@ -265,7 +265,7 @@ class Optimizer:
 
 def _stored(journal: AgentJournal) -> tuple[bytes, tuple[str, str, str, str]]:
     """Return the state of an optimizer, and its seed, algorithm, space and aims as texts."""
-    stored, algorithm, space = journal.study(STUDY), journal.algorithm(STUDY), journal.meta(f"space.{STUDY}")
-    if stored is None or algorithm is None or space is None:
+    stored, space = journal.study(STUDY), journal.meta(f"space.{STUDY}")
+    if stored is None or space is None:
         raise JournalError(f"path: expected a file that Optimizer.save has written, got {journal.path}")
-    return stored[1], (str(stored[0]), algorithm, space, journal.aims(STUDY) or NUMBER.to_json())
+    return stored.state, (str(stored.entropy), stored.algorithm, space, stored.aims or NUMBER.to_json())

@@ -141,12 +141,12 @@ def answer_at_end(
     -------
     None, if the agent has evaluated nothing in this study, or nothing since it was told the same before.
     """
-    stored, text = memory.study(study), memory.algorithm(study)
-    if stored is None or not text:
+    stored = memory.study(study)
+    if stored is None or not stored.algorithm:
         return None
-    aims = Aims.from_json(memory.aims(study) or aims.to_json(bounds=True))
-    agent_state = agent_state_from_bytes(stored[1], space, aims)
-    answer = own_answer(agent, study, algorithm_of(text), agent_state)
+    aims = Aims.from_json(stored.aims or aims.to_json(bounds=True))
+    agent_state = agent_state_from_bytes(stored.state, space, aims)
+    answer = own_answer(agent, study, algorithm_of(stored.algorithm), agent_state)
     answer = replace(answer, num_evaluations=answer.num_evaluations + judged(agent_state))
     ended = {"evaluations": answer.num_evaluations}
     if not answer.num_evaluations or memory.note(f"ended.{study}") == ended:
@@ -167,7 +167,7 @@ def call_on_finish(answer: OwnAnswer, on_finish: OnFinish | None, context: Conte
 
 
 def algorithm_of(text: str) -> Algorithm[Any]:
-    """Return the algorithm that `clients.guards.pinned` has written as text."""
+    """Return the algorithm whose name and options `guards.Terms.pinned` holds as text."""
     name, _, options = text.partition(" ")
     return make_algorithm(name, json.loads(options))
 

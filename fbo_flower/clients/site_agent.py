@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from logging import INFO, WARNING
+from secrets import randbelow
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -26,16 +27,15 @@ from fbo_flower.algorithms.rfms.site import digest, num_final_judgements
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.app import agent_app
-from fbo_flower.clients.evaluator import Evaluator
+from fbo_flower.clients.evaluator import Evaluator, TaskContext
 from fbo_flower.clients.memory import check_journal
 from fbo_flower.clients.model_site import ModelSite, SiteOptions
 from fbo_flower.clients.objective import MAX_REASON, ObjectiveContext
 from fbo_flower.clients.own_answer import OnFinish, OwnAnswer, call_on_finish
 from fbo_flower.clients.site import Export, Scorer, Shipment, SiteData, SiteObjective
-from fbo_flower.clients.task_context import TaskContext
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError, printable
 from fbo_flower.models import as_file
-from fbo_flower.numerics.discrete_noise import noisy_count
+from fbo_flower.numerics.discrete_noise import noisy_count, uniform_from
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.storage.paths import path_of
@@ -243,7 +243,8 @@ class SiteEvaluator:
         self.context.memory.put_note(_ACCOUNT, {"answers": answers, "epsilon": spent})
         loss, num_rows = _as_objective_error(lambda: self.site.judge(model, rows, context))
         if epsilon:
-            integers = self.context.private_integers("noise", self.context.task.trial)
+            noise = self.context.draws("noise", self.context.task.trial)
+            integers = uniform_from(noise) if self.context.simulated else randbelow
             loss = noisy_rate(loss, num_rows, epsilon, integers)
             log(
                 INFO, "agent %s: %d answers on its %s, epsilon spent %g",

@@ -7,7 +7,6 @@ depend on NumPy's PCG64 and on the encoding below; a golden test checks that the
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import secrets
 
@@ -34,24 +33,17 @@ def generator(seed: int, *keys: str | int) -> np.random.Generator:
     """
     if not 0 <= seed < 2**ENTROPY_BITS:
         raise ConfigError(f"seed: expected an integer in [0, 2**{ENTROPY_BITS}), got {seed}")
-    try:
-        encoded = b"".join(map(_encode, keys))
-    except TypeError as error:  # a key that cannot be hashed is none of the allowed ones
-        raise ConfigError(f"key: expected text or an integer, got one of {keys!r}") from error
-    digest = hashlib.sha256(encoded).digest()
+    encoded = []  # type, length and content of each key, so that no two lists of keys look alike
+    for key in keys:
+        if isinstance(key, str):
+            kind, content = b"s", key.encode()
+        elif isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+            kind, content = b"i", b"%d" % key
+        else:
+            raise ConfigError(f"key: expected text or an integer, got {key!r} of type {type(key).__name__}")
+        encoded.append(b"%b%d:%b" % (kind, len(content), content))
+    digest = hashlib.sha256(b"".join(encoded)).digest()
     # equals SeedSequence(seed, spawn_key=the digest's words), in half the time
     words = np.frombuffer(int(seed).to_bytes(ENTROPY_BITS // 8, "little") + digest, dtype="<u4")
     sequence = np.random.SeedSequence(words.astype(np.uint32, copy=False))
     return np.random.Generator(np.random.PCG64(sequence))
-
-
-@functools.lru_cache(maxsize=4096, typed=True)  # purposes, phases, and the agents of a batch come again
-def _encode(key: str | int) -> bytes:
-    """Return type, length and content of a key, so that concatenated encodings are unambiguous."""
-    if isinstance(key, str):
-        tag, content = b"s", key.encode()
-    elif isinstance(key, (int, np.integer)) and not isinstance(key, bool):
-        tag, content = b"i", str(int(key)).encode()
-    else:
-        raise ConfigError(f"key: expected text or an integer, got {key!r} of type {type(key).__name__}")
-    return tag + str(len(content)).encode() + b":" + content

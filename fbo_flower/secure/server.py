@@ -160,7 +160,7 @@ class SecureServer(Server):
     def __init__(self, algorithm: Algorithm[Any], federation: Federation, rng: Generator) -> None:
         check_summable(algorithm)
         super().__init__(algorithm, federation, rng)
-        self.least, self.study = algorithm.secure_sums, ""
+        self.least, self.study, self.phases = algorithm.secure_sums, "", (Phase.TRAIN, *UNMASKING)
         self.cards: Mapping[str, bytes] = {}
         self.reports: Mapping[str, Report] = {}
         self.open_sum: OpenSum | None = None
@@ -168,10 +168,6 @@ class SecureServer(Server):
         self.asked, self.silent = frozenset[str](), frozenset[str]()
         self.groups: tuple[tuple[str, ...], ...] = ()
         self.bound: tuple[tuple[str, ...], ...] = ()
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase.TRAIN, *UNMASKING)
 
     @property
     def finished(self) -> bool:

@@ -34,6 +34,7 @@ from fbo_flower.space.json import MAX_JSON_LENGTH, read, write
 from fbo_flower.space.parameters import (
     Array,
     Categorical,
+    Float,
     Indices,
     Parameter,
     Rules,
@@ -157,10 +158,10 @@ class SearchSpace:
             If `point` is not a point of the unit cube.
         """
         checked = self._checked(point, ndim=1)
-        if self._is_cube:
+        if self._floats:
             coordinates = (checked + 0.0).tolist()
-            floats = zip(self.parameters.items(), coordinates, strict=True)
-            return {name: p.value(x) for (name, p), x in floats if is_continuous(p)}
+            floats = zip(self._floats.items(), coordinates, strict=True)
+            return {name: parameter.value(x) for (name, parameter), x in floats}
         snapped, index, active = self._resolve(checked[np.newaxis])
         return {
             name: p.value(float(snapped[0, axis])) if is_continuous(p) else p.value_at(int(index[0, axis]))
@@ -210,7 +211,7 @@ class SearchSpace:
         inactive ones to 0.5. `snap(snap(points))` equals `snap(points)`.
         """
         checked = self._checked(points, ndim=2)
-        return checked + 0.0 if self._is_cube else self._resolve(checked)[0]
+        return checked + 0.0 if self._floats else self._resolve(checked)[0]
 
     def features(self, points: ArrayLike) -> Array:
         """Return the kernel inputs `(n, D)` of points `(n, D)`.
@@ -219,7 +220,7 @@ class SearchSpace:
         code of its choice, or of being inactive, as a further category. Different codes are at distance 1.
         """
         checked = self._checked(points, ndim=2)
-        if self._is_cube:
+        if self._floats:
             return checked + 0.0
         snapped, index, active = self._resolve(checked)
         axes = self.categorical
@@ -275,8 +276,10 @@ class SearchSpace:
         return rules_of(self.parameters, self._order)
 
     @cached_property
-    def _is_cube(self) -> bool:
-        return not self._rules and all(is_continuous(p) for p in self.parameters.values())
+    def _floats(self) -> dict[str, Float]:
+        """The parameters by name, if all are continuous and always active; else an empty dict."""
+        floats = {name: p for name, p in self.parameters.items() if is_continuous(p)}
+        return floats if len(floats) == self.dimension and not self._rules else {}
 
     def _checked(self, points: ArrayLike, ndim: int) -> Array:
         try:

@@ -11,13 +11,13 @@ JournalError if it does not exist, is damaged, or is not an agent's journal.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple
+from operator import attrgetter
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, NamedTuple, SupportsBytes
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, SupportsBytes
 import numpy as np
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.records import Task, Trials
+from fbo_flower.algorithms.records import Trials
 from fbo_flower.errors import JournalError
 from fbo_flower.storage import ledger
 from fbo_flower.storage.files import dumps, loads
@@ -55,6 +55,23 @@ KIND = JournalKind(
 )
 
 
+class StudyMemory(NamedTuple):
+    """What an agent keeps of a study.
+
+    Parameters
+    ----------
+    entropy : seed of the agent's random numbers in this study
+    state : the agent's state after the last finished task
+    algorithm : name and options of the first task, as text
+    aims : the agent's objectives and limits as JSON, with bounds; "": one number, larger is better
+    """
+
+    entropy: int
+    state: bytes
+    algorithm: str = ""
+    aims: str = ""
+
+
 class AgentJournal(Store):
     """The journal of one agent.
 
@@ -70,8 +87,6 @@ class AgentJournal(Store):
     JournalError
         If the file is in use, is damaged, is not an agent's journal, or belongs to another agent.
     """
-
-    keeps_ledger = True
 
     def __init__(
         self,
@@ -114,32 +129,26 @@ class AgentJournal(Store):
 
         Space and aims are JSON; "" for aims: one number, larger is better. What is known already stays.
         """
-        if self.algorithm(study) is not None:
+        if self.study(study) is not None:
             return
         with self.transaction():
-            if self.study(study) is None:
-                self.put("studies", (study, str(entropy), memory))
+            self.put("studies", (study, str(entropy), memory))
             self.put_meta(f"algorithm.{study}", algorithm)
             self.put_meta(f"space.{study}", space)
             if aims:
                 self.put_meta(f"note.{aims_note(study)}", json.dumps({"aims": aims}))
 
-    def aims(self, study: str) -> str:
-        """Return the agent's objectives and limits in a study as JSON, with bounds; "" without them."""
-        return str(self.note(aims_note(study)).get("aims", ""))
-
-    def algorithm(self, study: str) -> str | None:
-        """Return the algorithm and options of a study as text; None if the study is unknown."""
-        return self.meta(f"algorithm.{study}")
-
     def num_studies(self) -> int:
         """Return the number of studies."""
         return self.count("studies")
 
-    def study(self, study: str) -> tuple[int, bytes] | None:
-        """Return the entropy and the memory after the last finished task; None if the study is unknown."""
+    def study(self, study: str) -> StudyMemory | None:
+        """Return what the agent keeps of a study; None if it is unknown."""
         row = self.row("studies", "WHERE study = ?", (study,))
-        return None if row is None else (int(row["entropy"]), row["memory"])
+        if row is None:
+            return None
+        algorithm, aims = self.meta(f"algorithm.{study}"), self.note(aims_note(study)).get("aims", "")
+        return StudyMemory(int(row["entropy"]), row["memory"], algorithm or "", str(aims))
 
     # -- notes ---------------------------------------------------------------------------------
 
@@ -173,13 +182,13 @@ class AgentJournal(Store):
 
         `answered` is the name of the piece of work and the key of its task; "" for none.
         """
-        known = self.study(study)
+        known = self.row("studies", "WHERE study = ?", (study,))
         with self.transaction():
             if answered[0]:
                 self.put_meta(f"answer.{study}.{answered[0]}", answered[1])
             self.insert("evaluations", self._pending)
             if known is not None:
-                self.put("studies", (study, str(known[0]), bytes(memory)))
+                self.put("studies", (study, known["entropy"], bytes(memory)))
             self.put("tasks", (study, task, server_round, bytes(report), time.time()))
             self.insert("sent", map(astuple, sent))
         self._pending = []
@@ -221,10 +230,11 @@ class AgentJournal(Store):
         self._committed = self._clock()
 
     def evaluations(self, study: str, task: str | None = None) -> list[Trials]:
-        """Return the evaluated rows of a study, or of one of its tasks, in the order they were added."""
+        """Return the evaluated rows of a study in the order they were added, or of a task by their trials."""
         where, arguments = ("", (study,)) if task is None else (" AND task = ?", (study, task))
         rows = self.select("evaluations", f"WHERE study = ?{where} ORDER BY id", arguments)
-        return [_trials(row) for row in rows]
+        found = [_trials(row) for row in rows]  # what is evaluated at once ends in any order
+        return found if task is None else sorted(found, key=attrgetter("next_trial"))
 
 
 def _trials(row: sqlite3.Row) -> Trials:
@@ -234,17 +244,6 @@ def _trials(row: sqlite3.Row) -> Trials:
 def aims_note(study: str) -> str:
     """Return the name of the note with the agent's objectives and limits in a study, bounds included."""
     return f"aims.{study}"
-
-
-def task_key(task: Task) -> str:
-    """Return the SHA-256 of a task's content without its round: a repeated task has the same key."""
-    values: dict[str, object] = {
-        "phase": str(task.phase),
-        "trial": task.trial,
-        "num_trials": task.num_trials,
-        "values": dict(sorted(task.values.items())),
-    }
-    return hashlib.sha256(dumps(dict(sorted(task.arrays.items())), values)).hexdigest()
 
 
 def read_ledger(path: Path) -> ledger.Ledger:

@@ -6,11 +6,12 @@ changed is refused, see `open_own`.
 
 `dumps` converts arrays and JSON values to bytes for journals: the length of the header (32 bits, little
 endian), the header as JSON (names, dtypes and shapes of the arrays, and the values), then the arrays one
-after the other. No pickle is involved.
+after the other. No pickle is involved. `task_key` is the checksum of a task in this form.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
@@ -30,7 +31,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from fbo_flower.algorithms.records import AnyArray
+from fbo_flower.algorithms.records import AnyArray, Task
 from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.storage.paths import path_of
 
@@ -241,6 +242,17 @@ def dumps(arrays: Mapping[str, AnyArray], values: Mapping[str, object]) -> bytes
         parts.append(part.tobytes())  # in C order
     header = _to_json({"arrays": index, "values": dict(values)}).encode()
     return b"".join([struct.pack("<I", len(header)), header, *parts])
+
+
+def task_key(task: Task) -> str:
+    """Return the SHA-256 of a task's content without its round: a repeated task has the same key."""
+    values: dict[str, object] = {
+        "phase": str(task.phase),
+        "trial": task.trial,
+        "num_trials": task.num_trials,
+        "values": dict(sorted(task.values.items())),
+    }
+    return hashlib.sha256(dumps(dict(sorted(task.arrays.items())), values)).hexdigest()
 
 
 def loads(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:

@@ -19,7 +19,7 @@ from fbo_flower.algorithms.records import Array, Phase, Report, Scalar, Task
 from fbo_flower.errors import WireError, printable
 from fbo_flower.numerics.curves import pooled
 from fbo_flower.storage import Event
-from fbo_flower.storage.agent_journal import task_key
+from fbo_flower.storage.files import task_key
 from fbo_flower.wire.codec import LEAST_AGENTS, MAX_STEPS, POOLED, Disclosure
 from fbo_flower.wire.flower_records import count_bytes, from_records
 

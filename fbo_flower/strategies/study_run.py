@@ -20,7 +20,8 @@ from flwr.common.logger import log
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.options import answers_in_part, canonical_json
+from fbo_flower.algorithms.options import canonical_json
+from fbo_flower.algorithms.protocol import answers_in_part
 from fbo_flower.algorithms.records import (
     AnyArray,
     Federation,

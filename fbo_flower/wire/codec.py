@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -48,6 +48,7 @@ _IN_REPORTS = _HEADER | {
     "num-failed", "spent", "disclosed.failures", "disclosed.incumbent", "disclosed.expected",
 }  # fmt: skip
 _TEXTS = {"study": MAX_NAME, "agent": MAX_NAME, "space": MAX_NAME, "algorithm": MAX_NAME, "options": MAX_TEXT}
+_texts_of: Callable[[Any], tuple[str, ...]] = itemgetter(*_TEXTS)  # in the order of the fields of `Envelope`
 _PHASES = {str(phase): phase for phase in Phase}
 
 
@@ -97,7 +98,7 @@ def decode_envelope(config: Mapping[str, Scalar]) -> Envelope:
     if type(version) is not int or version != SCHEMA_VERSION:
         raise WireError(f"schema: expected version {SCHEMA_VERSION}, got {show(version)}", "schema")
     check_scalars(config, _TEXTS)
-    return Envelope(*(cast(str, config[name]) for name in _TEXTS))
+    return Envelope(*_texts_of(config))
 
 
 def decode_task(packed: Packed, schema: Schema) -> Task:
@@ -177,14 +178,25 @@ def decode_report(
     if num_failed > task.num_trials:
         raise WireError(f"num-failed: expected at most {task.num_trials}, got {num_failed}", "num-failed")
     allowed = {**schema.arrays, **disclosed_arrays(dimension, task.num_trials, aims)}
-    arrays, disclosed = dict[str, AnyArray](), dict[str, Any]()
+    arrays, rows = dict[str, AnyArray](), dict[str, Any]()
     for name, array in checked_arrays(packed.arrays, allowed).items():
         if name.startswith("disclosed."):
-            disclosed[name.removeprefix("disclosed.")] = array
+            rows[name.removeprefix("disclosed.")] = array
         else:
             arrays[name] = array
     report = Report(task.trial, task.num_trials, num_failed, arrays, checked_values(config, schema))
-    return report, _decode_disclosure(disclosed, config, task, num_failed, aims)
+    recommendation, curves = rows.pop("recommendation", None), rows.pop("curves", None)
+    trials = _disclosed_trials(rows, config, task, num_failed, aims) if rows else None
+    incumbent, expected = config.get("disclosed.incumbent"), config.get("disclosed.expected")
+    if incumbent is not None and (type(incumbent) is not float or math.isinf(incumbent)):
+        raise _refusal(f"incumbent: expected a number, got {show(incumbent)}")
+    if expected is not None and (
+        recommendation is None or type(expected) is not float or not math.isfinite(expected)
+    ):
+        raise _refusal(f"expected: expected a finite number beside a recommendation, got {show(expected)}")
+    if curves is not None:  # an agent has no more curves than trials
+        curves = checked_summary(OWN, curves, float(task.end))
+    return report, Disclosure(trials, incumbent, recommendation, expected, curves)
 
 
 def _header(envelope: Envelope, task: Task) -> dict[str, Scalar]:
@@ -227,27 +239,6 @@ class Disclosure:
     recommendation: Array | None = None
     expected: float | None = None
     curves: Array | None = None
-
-
-def _decode_disclosure(
-    arrays: dict[str, Any], config: Mapping[str, Scalar], task: Task, num_failed: int, aims: Aims
-) -> Disclosure:
-    """Return the disclosure; WireError if it contradicts the task or the report.
-
-    `arrays` fit `disclosed_arrays`, `num_failed` is that of the report.
-    """
-    recommendation, curves = arrays.pop("recommendation", None), arrays.pop("curves", None)
-    trials = _disclosed_trials(arrays, config, task, num_failed, aims) if arrays else None
-    incumbent, expected = config.get("disclosed.incumbent"), config.get("disclosed.expected")
-    if incumbent is not None and (type(incumbent) is not float or math.isinf(incumbent)):
-        raise _refusal(f"incumbent: expected a number, got {show(incumbent)}")
-    if expected is not None and (
-        recommendation is None or type(expected) is not float or not math.isfinite(expected)
-    ):
-        raise _refusal(f"expected: expected a finite number beside a recommendation, got {show(expected)}")
-    if curves is not None:  # an agent has no more curves than trials
-        curves = checked_summary(OWN, curves, float(task.end))
-    return Disclosure(trials, incumbent, recommendation, expected, curves)
 
 
 def _refusal(text: str) -> WireError:
@@ -348,11 +339,3 @@ def checked_summary(name: str, array: AnyArray, most_curves: float = LATEST_STEP
     if (curves < LEAST_CURVES).any() or (curves > most_curves).any():
         raise WireError(f"{name}: expected {LEAST_CURVES} to {most_curves:g} curves at each step", "bounds")
     return summary
-
-
-def split_pooled(arrays: Mapping[str, AnyArray]) -> tuple[Mapping[str, AnyArray], Array | None]:
-    """Return the arrays of a task without the pooled summary, and that; WireError if it is malformed."""
-    if POOLED not in arrays:
-        return arrays, None
-    summary = checked_summary(POOLED, arrays[POOLED])
-    return {name: array for name, array in arrays.items() if name != POOLED}, summary

@@ -121,5 +121,5 @@ def _own_message(path: Path, task: Task) -> Array:
     with AgentJournal(path, _AGENT) as journal:
         stored = journal.study(_STUDY)
         assert stored is not None
-        agent_state = agent_state_from_bytes(stored[1], SPACE)
+        agent_state = agent_state_from_bytes(stored.state, SPACE)
     return floats(ALGORITHM.summarise(task, agent_state, lambda: generator(0)).arrays["weights"])

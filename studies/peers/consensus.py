@@ -35,7 +35,7 @@ import numpy as np
 
 from fbo_flower.algorithms import check_integer
 from fbo_flower.algorithms.messages import Content, real
-from fbo_flower.algorithms.progress import uniform_point
+from fbo_flower.algorithms.protocol import uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
     Array,

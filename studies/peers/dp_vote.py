@@ -25,10 +25,10 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from fbo_flower.algorithms import check_integer, check_number
+from fbo_flower.algorithms.bandits.base import MAX_MISSED, Attendance
 from fbo_flower.algorithms.messages import Content, Replies, summable
 from fbo_flower.algorithms.options import check_secure_sums
-from fbo_flower.algorithms.progress import MAX_MISSED, Attendance, Progress
-from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.protocol import Algorithm, Progress
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,

@@ -11,8 +11,9 @@ import numpy as np
 
 from fbo_flower.algorithms.ei.local import LocalEI
 from fbo_flower.algorithms.messages import Content, Replies
-from fbo_flower.algorithms.progress import Progress, once_per_trial
+from fbo_flower.algorithms.protocol import Progress
 from fbo_flower.algorithms.records import Federation, Phase, Task
+from fbo_flower.algorithms.senders import once_per_trial
 from fbo_flower.space import SearchSpace
 
 Write = Callable[[str, int], Content]  # the content of an agent's task for its next trial

@@ -37,10 +37,11 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from fbo_flower.algorithms import check_integer, check_number
+from fbo_flower.algorithms.bandits.base import MAX_MISSED, Attendance
 from fbo_flower.algorithms.ei.local import LocalEI
 from fbo_flower.algorithms.messages import Content, Replies, real, summable
 from fbo_flower.algorithms.options import check_choice, check_secure_sums
-from fbo_flower.algorithms.progress import MAX_MISSED, Attendance, Progress, once_per_trial
+from fbo_flower.algorithms.protocol import Progress
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -55,7 +56,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.algorithms.search import search
-from fbo_flower.algorithms.senders import drawn_features
+from fbo_flower.algorithms.senders import drawn_features, once_per_trial
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
 from fbo_flower.numerics.linalg import cholesky

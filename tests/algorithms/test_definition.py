@@ -8,7 +8,7 @@ import pytest
 
 from fbo_flower.algorithms import Algorithm, Content, RandomSearch, real, summable
 from fbo_flower.algorithms.options import integer
-from fbo_flower.algorithms.progress import Independent
+from fbo_flower.algorithms.protocol import Independent
 from fbo_flower.algorithms.registry import Algorithms
 from fbo_flower.errors import ConfigError
 from fbo_flower.strategies import TuningStrategy

@@ -16,7 +16,7 @@ from fbo_flower.algorithms import messages as schemas
 from fbo_flower.algorithms.bandits.base import once_per_state
 from fbo_flower.algorithms.fts.fts import Advice, Message
 from fbo_flower.algorithms.messages import ArraySpec, Content, Schema, real, schema_of, summable, summands_of
-from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.protocol import Progress
 from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Report, Task, Trials
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.wire.checks import checked_arrays, checked_values

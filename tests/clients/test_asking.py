@@ -254,7 +254,7 @@ def test_what_nobody_asked_for_is_known_from_the_next_task_on_and_counts_as_no_t
 def history(journal):
     with AgentJournal(journal, "3") as memory:
         stored = memory.study("s")
-    return agent_state_from_bytes(stored[1], SPACE).history
+    return agent_state_from_bytes(stored.state, SPACE).history
 
 
 def test_the_commands_ask_and_tell_evaluate_a_trial_by_hand(tmp_path, capsys):

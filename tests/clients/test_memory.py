@@ -28,8 +28,7 @@ from fbo_flower.clients.memory import (
 from fbo_flower.errors import JournalError, ObjectiveError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import AgentJournal, agent_journal
-from fbo_flower.storage.agent_journal import task_key
-from fbo_flower.storage.files import dumps
+from fbo_flower.storage.files import dumps, task_key
 
 ALGORITHMS = {
     "random": {"num_initial": 5},
@@ -111,8 +110,9 @@ def test_the_entropy_of_a_device_is_kept_in_its_journal(tmp_path):
 
     first = proposals("a.db")
     with AgentJournal(tmp_path / "a.db", "3") as journal:
-        entropy, _ = journal.study("s") or (0, b"")
-    assert entropy > 2**64
+        stored = journal.study("s")
+    assert stored is not None
+    assert stored.entropy > 2**64
     assert proposals("a.db") == first != proposals("b.db")
 
 
@@ -175,22 +175,22 @@ def a_report(length=3):
 def test_a_memory_in_flowers_state_is_the_same_after_it_travelled():
     state, report = RecordDict(), a_report()
     memory = StateMemory(state)
-    assert (memory.num_studies(), memory.study("s"), memory.algorithm("s")) == (0, None, None)
+    assert (memory.num_studies(), memory.study("s")) == (0, None)
     memory.begin("s", 2**80, agent_state_to_bytes(a_state()), "fts {}")
     memory.begin("s", 1, b"", "another")  # what is known already stays
     for number in range(30):
         memory.finish("s", "task", 1, b"the state", report, (), (f"work {number}", "key"))
     for kept in (state, pickle.loads(pickle.dumps(state))):
         found = StateMemory(kept)
-        assert found.study("s") == (2**80, b"the state")
+        assert found.study("s") == (2**80, b"the state", "fts {}", "")
         assert found.report("s", "task") == report
         assert (found.report("s", "other"), found.report("t", "task")) == (None, None)
         answered = [n for n in range(30) if found.answered("s", f"work {n}") == "key"]
         assert answered == list(range(22, 30)), "the state travels with every message, so it stays small"
         assert found.answered("t", "work 1") is None
-        assert (found.algorithm("s"), found.num_studies(), found.note("forgotten")) == ("fts {}", 1, {})
+        assert (found.num_studies(), found.note("forgotten")) == (1, {})
     memory.begin("t", 4, b"", "ei {}")
-    assert (memory.study("s"), memory.algorithm("t")) == (None, "ei {}")
+    assert (memory.study("s"), memory.study("t")) == (None, (4, b"", "ei {}", ""))
     assert memory.note("forgotten") == {"studies": ["s"]}
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,12 +24,11 @@ from fbo_flower.algorithms import ThompsonSampling
 from fbo_flower.algorithms.records import Phase, Task, Trials
 from fbo_flower.clients import client_app
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.clients.evaluator import EvaluationCache, ObjectiveEvaluator, Parallel
+from fbo_flower.clients.evaluator import EvaluationCache, ObjectiveEvaluator, Parallel, TaskContext
 from fbo_flower.clients.memory import StateMemory
-from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.objective import Job, ObjectiveContext
 from fbo_flower.clients.pruning import CurveBook, Pruning
-from fbo_flower.clients.task_context import TaskContext
-from fbo_flower.clients.workers import Job, WorkerPool, pickled, pool_of
+from fbo_flower.clients.workers import WorkerPool, pickled, pool_of
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import simulate
 from fbo_flower.storage import agent_journal
@@ -204,7 +204,8 @@ def test_evaluations_that_end_out_of_order_are_replayed_by_their_trial(tmp_path)
         for trial in (2, 0):
             journal.append("s1", "t", row(trial))
         journal.commit()
-        context = TaskContext("3", "s1", 3, task(), "t", 7, journal, {}, {}, True)
+        stored = deque(journal.evaluations("s1", "t"))
+        context = TaskContext("3", "s1", 3, task(), "t", 7, journal, {}, {}, True, stored=stored)
         taken = [context.take(row(trial)) for trial in range(4)]
     assert [None if found is None else found.values[0] for found in taken] == [0.0, None, 2.0, None]
 
@@ -383,7 +384,8 @@ def test_agents_of_one_objective_share_a_pool():
 def test_workers_end_with_a_process_that_is_killed(tmp_path):
     script = """
 import os, sys, time
-from fbo_flower.clients.workers import Job, WorkerPool, pickled
+from fbo_flower.clients.objective import Job
+from fbo_flower.clients.workers import WorkerPool, pickled
 
 def objective(config, context):
     os.write(1, f"{os.getpid()}\\n".encode())  # in one piece: two workers write at once

@@ -36,8 +36,7 @@ from fbo_flower.secure import keys
 from fbo_flower.secure.member import identity_arrays
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
-from fbo_flower.storage.agent_journal import task_key
-from fbo_flower.storage.files import dumps, loads
+from fbo_flower.storage.files import dumps, loads, task_key
 from fbo_flower.strategies import STRATEGIES, TuningStrategy
 from fbo_flower.strategies.study_run import server_of
 from fbo_flower.study import Study

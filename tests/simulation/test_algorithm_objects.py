@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.progress import Independent
+from fbo_flower.algorithms.protocol import Independent
 from fbo_flower.algorithms.records import Trials
 from fbo_flower.clients import client_app
 from fbo_flower.simulation.grids import InProcessGrid

@@ -11,7 +11,7 @@ from grouped import grouped
 
 from fbo_flower import Categorical, Float, SearchSpace, simulate
 from fbo_flower.algorithms import FTS, HCT, PFPNE, CoKG
-from fbo_flower.algorithms.progress import Independent
+from fbo_flower.algorithms.protocol import Independent
 from fbo_flower.algorithms.registry import find
 from fbo_flower.errors import FBOError
 from fbo_flower.numerics.seeding import generator

@@ -25,8 +25,8 @@ from waiting import Clock
 from fbo_flower.algorithms.records import Phase, Task, Trials
 from fbo_flower.errors import JournalError, WireError
 from fbo_flower.storage import agent_journal, files, study_journal
-from fbo_flower.storage.agent_journal import AgentJournal, read_ledger, task_key
-from fbo_flower.storage.files import dumps, loads
+from fbo_flower.storage.agent_journal import AgentJournal, read_ledger
+from fbo_flower.storage.files import dumps, loads, task_key
 from fbo_flower.storage.store import Store
 from fbo_flower.storage.study_journal import Event, StudyJournal, StudyJournalReader
 from fbo_flower.storage.warm_start import WarmStart
@@ -50,7 +50,7 @@ def test_evaluations_reports_and_memory_come_back_bit_for_bit_after_the_journal_
         assert journal.study("s") is None
         journal.begin("s", entropy, b"before")
         journal.begin("s", 5, b"a second beginning changes nothing")
-        assert journal.study("s") == (entropy, b"before")
+        assert journal.study("s") == (entropy, b"before", "", "")
         assert journal.report("s", "t") is None
         for e in made:
             journal.append("s", "t", e)
@@ -60,7 +60,7 @@ def test_evaluations_reports_and_memory_come_back_bit_for_bit_after_the_journal_
         assert same(list(journal.evaluations("s", "t")), made)
         assert len(journal.evaluations("s")) == 3
         assert not journal.evaluations("s", "other")
-        assert journal.study("s") == (entropy, b"after")
+        assert journal.study("s") == (entropy, b"after", "", "")
         assert (journal.report("s", "t"), journal.report("s2", "t")) == (b"report", None)
         assert journal.incarnation == first
 

@@ -6,7 +6,8 @@ from federation import EVER, agents, hill
 from hostile import mutate
 from waiting import LATE
 
-from fbo_flower.algorithms.progress import MAX_MISSED, Attendance, Progress
+from fbo_flower.algorithms.bandits.base import MAX_MISSED, Attendance
+from fbo_flower.algorithms.protocol import Progress
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import FTS, STRATEGIES, RandomSearch, ThompsonSampling

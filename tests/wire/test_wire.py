@@ -24,7 +24,7 @@ from fbo_flower.algorithms.records import Phase, Report, Task, Trials
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.strategies.node_report import read_registration
 from fbo_flower.wire import flower_records
-from fbo_flower.wire.codec import MAX_STEPS, POOLED, checked_summary, split_pooled
+from fbo_flower.wire.codec import MAX_STEPS, checked_summary
 from fbo_flower.wire.flower_records import (
     MAX_BYTES,
     count_bytes,
@@ -410,12 +410,9 @@ def test_a_malformed_summary_is_refused(case):
         checked_summary("disclosed.curves", WRONG_SUMMARIES[case], 9.0)
 
 
-def test_a_summary_is_taken_out_of_a_task():
-    np.testing.assert_array_equal(checked_summary("disclosed.curves", SUMMARY, 9.0), SUMMARY)
-    kept, summary = split_pooled({**WEIGHTS, POOLED: SUMMARY})
-    assert same((kept, summary), (WEIGHTS, SUMMARY))
-    assert split_pooled(WEIGHTS) == (WEIGHTS, None)
-    assert len(split_pooled({POOLED: np.empty((0, 3))})[1]) == 0  # it is there
+@pytest.mark.parametrize("summary", [SUMMARY, np.empty((0, 3))])
+def test_a_summary_is_read_as_it_was_sent(summary):
+    np.testing.assert_array_equal(checked_summary("disclosed.curves", summary, 9.0), summary)
 
 
 # -- thousands of messages that nobody should send ------------------------------------------------------

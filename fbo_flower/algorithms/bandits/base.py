@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from types import MappingProxyType
@@ -22,8 +22,7 @@ import numpy as np
 
 from fbo_flower.algorithms.messages import Content, Replies, real, whole
 from fbo_flower.algorithms.options import bounded, choice, flag, integer
-from fbo_flower.algorithms.progress import Attendance, Progress
-from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.protocol import Algorithm, Progress
 from fbo_flower.algorithms.records import (
     NUM_EVALUATIONS,
     AgentState,
@@ -43,7 +42,68 @@ from fbo_flower.numerics.bandits import ucb
 from fbo_flower.numerics.bandits.pulls import Pulls
 from fbo_flower.space.space import SearchSpace
 
+MAX_MISSED = 3  # the end of a run is not delayed for an agent that left this many tasks in a row unanswered
 MAX_SEED = 2**53  # largest integer that every JSON reader represents exactly
+
+
+@dataclass(frozen=True)
+class Attendance:
+    """Which agents answer their tasks.
+
+    An agent that left its last task unanswered is silent. A shared stage does not wait for silent agents, but
+    they still get tasks. The first valid report ends the silence.
+
+    Parameters
+    ----------
+    asked : agents with a task in the open half-round
+    missed : silent agent -> how many tasks in a row it left unanswered
+    """
+
+    asked: tuple[str, ...] = ()
+    missed: Mapping[str, int] = field(default_factory=dict)
+
+    def ask(self, agents: Iterable[str]) -> Attendance:
+        """Return the record with the agents that get a task now."""
+        return Attendance(tuple(agents), self.missed)
+
+    def tell(self, reports: Iterable[str]) -> Attendance:
+        """Return the record after a half-round in which the agents `reports` answered."""
+        return self.hear(reports).give_up(())
+
+    def hear(self, reports: Iterable[str]) -> Attendance:
+        """Return the record after the agents `reports` answered, while others are still at work."""
+        answered = set(reports)
+        missed = {agent: number for agent, number in self.missed.items() if agent not in answered}
+        return Attendance(tuple(agent for agent in self.asked if agent not in answered), missed)
+
+    def give_up(self, at_work: Iterable[str]) -> Attendance:
+        """Return the record in which agents that were asked, and are not at work, have missed their task."""
+        busy, missed = tuple(at_work), dict(self.missed)
+        for agent in self.asked:
+            if agent not in busy:
+                missed[agent] = missed.get(agent, 0) + 1
+        return Attendance(busy, missed)
+
+    def is_silent(self, agent: str) -> bool:
+        """Return whether an agent left its last task unanswered.
+
+        Its next report may be about that earlier task. The server then knows only that it made trials.
+        """
+        return agent in self.missed
+
+    def responsive(self, agents: Iterable[str]) -> list[str]:
+        """Return the agents that are not silent, in the given order."""
+        return [agent for agent in agents if agent not in self.missed]
+
+    def is_over(self, agents: Sequence[str], progress: Progress, budget: int) -> bool:
+        """Return whether all agents have spent their budget, or are silent while the others have.
+
+        If all agents fall silent after the first trial, the run waits for one of them.
+        """
+        spent = [progress.of(agent) >= budget for agent in agents]
+        gone = [self.missed.get(agent, 0) >= MAX_MISSED for agent in agents]
+        begun = any(progress.of(agent) > 0 for agent in agents)
+        return all(s or g for s, g in zip(spent, gone, strict=True)) and (any(spent) or not begun)
 
 
 def drawn_seed(seed: int | None, rng: np.random.Generator) -> int:

@@ -25,8 +25,7 @@ from fbo_flower.algorithms.options import (
     flag,
     integer,
 )
-from fbo_flower.algorithms.progress import Progress
-from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.protocol import Algorithm, Progress
 from fbo_flower.algorithms.records import AnyArray, Array, IntArray, Task, Trials, floats
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.agreement import LARGEST, LARGEST_SUM, UNITS, from_power_sums, power_sums

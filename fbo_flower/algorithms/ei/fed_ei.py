@@ -34,8 +34,8 @@ from fbo_flower.algorithms.ei.pool import (
     num_slots,
 )
 from fbo_flower.algorithms.messages import SUM, Content, Replies
-from fbo_flower.algorithms.options import TrialsPerRound, check_secure_sums, checked, choice, integer
-from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.options import check_secure_sums, checked, choice, integer
+from fbo_flower.algorithms.protocol import Progress, TrialsPerRound
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials, floats
 from fbo_flower.algorithms.requests import Condition, Draws, Evaluation, Rng, compute
 from fbo_flower.errors import ConfigError, WireError

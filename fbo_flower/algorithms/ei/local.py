@@ -35,8 +35,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fbo_flower.algorithms.options import bounded, choice, integer
-from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
-from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.protocol import Algorithm, Independent, Progress, uniform_point
 from fbo_flower.algorithms.records import ENDED, AgentState, Array, Best, Task, Trials, floats
 from fbo_flower.algorithms.requests import Condition, Draws, Evaluation, Fit, compute
 from fbo_flower.algorithms.run_task import as_measured

@@ -39,7 +39,7 @@ from numpy.random import Generator
 from fbo_flower.algorithms import senders
 from fbo_flower.algorithms.messages import STEPS, Content, Replies, has_step, real, step_numbers, summable
 from fbo_flower.algorithms.options import bounded, check_secure_sums, checked, choice, integer
-from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
+from fbo_flower.algorithms.protocol import Progress, uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
     Federation,
@@ -52,7 +52,7 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.senders import check_schedule, own_probability
+from fbo_flower.algorithms.senders import check_schedule, once_per_trial, own_probability
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.portfolio import Boxes, BoxwiseLinearFunction
 from fbo_flower.numerics.arrays import AnyArray, Array, IntArray

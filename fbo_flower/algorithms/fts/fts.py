@@ -23,10 +23,10 @@ from fbo_flower.algorithms import senders
 from fbo_flower.algorithms.fts import mixture
 from fbo_flower.algorithms.messages import Content, Replies, real, rows_of, step_numbers, summable
 from fbo_flower.algorithms.options import bounded, check_secure_sums, checked, choice, integer
-from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
+from fbo_flower.algorithms.protocol import Progress, uniform_point
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Task, Trials, floats, natural_key
 from fbo_flower.algorithms.requests import DrawWeights, Rng, compute
-from fbo_flower.algorithms.senders import check_schedule, own_probability
+from fbo_flower.algorithms.senders import check_schedule, once_per_trial, own_probability
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation import portfolio
 from fbo_flower.numerics.arrays import AnyArray, Array, IntArray

@@ -26,10 +26,10 @@ from numpy.random import Generator
 from fbo_flower.algorithms.ei.local import kept_with
 from fbo_flower.algorithms.messages import Content, Replies, real, whole
 from fbo_flower.algorithms.options import integer
-from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
+from fbo_flower.algorithms.protocol import Progress, uniform_point
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Task, Trials, floats, natural_key
 from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
-from fbo_flower.algorithms.senders import FeatureTask, MessageOptions, drawn_features
+from fbo_flower.algorithms.senders import FeatureTask, MessageOptions, drawn_features, once_per_trial
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric
 from fbo_flower.numerics.arrays import AnyArray, Array, IntArray
