@@ -74,3 +74,9 @@ def trace(name: str) -> Path:
     finally:
         sys.setprofile(None)
     return path
+
+
+if __name__ == "__main__":
+    from studies.benchmarks.speed import trial_path
+
+    trial_path(only=sys.argv[1:] or ["random", "fts"])
