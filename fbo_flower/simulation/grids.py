@@ -256,21 +256,21 @@ class InProcessGrid(LocalGrid):
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Deliver messages and let their nodes answer at once, in batches."""
         upcoming, items = self._next_round, self._numbered(messages)
-        waiting: dict[str, Message] = {}
+        waiting = list[tuple[Message, Context]]()
         progress = ReplyProgress(len(items))
         for message_id, message in items.items():
             text = message.metadata.group_id  # a round of our strategies; others write what they like
             group = int(text) if text.isdecimal() else 0
             server_round = group or upcoming
             self._next_round = max(self._next_round, group + 1)
-            if message.metadata.dst_node_id - FIRST_NODE in self._faults:
+            if (node := message.metadata.dst_node_id) - FIRST_NODE in self._faults:
                 self._deliver(message_id, message, server_round)
             else:
-                waiting[message_id] = message
-            if len(waiting) == BATCH:
-                self._reply(waiting, progress)
-                waiting = {}
-        self._reply(waiting, progress)
+                waiting.append((message, self.contexts[node]))
+        for begin in range(0, len(waiting), BATCH):
+            batch = waiting[begin : begin + BATCH]
+            for (message, _), reply in zip(batch, reply_all(self._app, batch, progress.add), strict=True):
+                self._replies[message.metadata.message_id] = 0.0, reply
         return list(items)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
@@ -289,13 +289,6 @@ class InProcessGrid(LocalGrid):
         return any(message_id in self._replies for message_id in message_ids)
 
     # -- one node ------------------------------------------------------------------------------
-
-    def _reply(self, waiting: Mapping[str, Message], progress: ReplyProgress) -> None:
-        batch = []
-        for message in waiting.values():
-            batch.append((message, self.contexts[message.metadata.dst_node_id]))
-        for message_id, reply in zip(waiting, reply_all(self._app, batch, progress.add), strict=True):
-            self._replies[message_id] = 0.0, reply
 
     def _deliver(self, message_id: str, message: Message, server_round: int) -> None:
         node = message.metadata.dst_node_id

@@ -279,8 +279,9 @@ class TuningStrategy(Strategy):
                         rounds.registry.num_trials = num_trials
                     self.summary()
                     rounds.notifier.round_ended()  # rounds that an earlier process ran
-                    self._evaluate_fn = evaluate_fn
-                    self._call_evaluate_fn(0)
+                    if evaluate_fn is not None:
+                        self._evaluate_fn = evaluate_fn
+                        self._call_evaluate_fn(evaluate_fn, 0)
                     clock = grid if rounds.run.asynchronous and isinstance(grid, Clocked) else None
                     drive(grid, rounds.exchanges(), self._stop, clock)
                 end_study(rounds)
@@ -349,10 +350,8 @@ class TuningStrategy(Strategy):
         arrays = {} if found is None else found.arrays
         return ArrayRecord({name: FlowerArray(np.asarray(array)) for name, array in arrays.items()})
 
-    def _call_evaluate_fn(self, server_round: int) -> None:
-        if self._evaluate_fn is None:
-            return
-        found = self._evaluate_fn(server_round, self._arrays())
+    def _call_evaluate_fn(self, evaluate_fn: EvaluateFn, server_round: int) -> None:
+        found = evaluate_fn(server_round, self._arrays())
         if found is not None:
             if not isinstance(found, MetricRecord):
                 raise ConfigError(
@@ -365,7 +364,8 @@ class TuningStrategy(Strategy):
         for callback in self._settings.callbacks:
             if not isinstance(callback, Callback):
                 callback(progress)
-        self._call_evaluate_fn(progress.server_round)
+        if self._evaluate_fn is not None:
+            self._call_evaluate_fn(self._evaluate_fn, progress.server_round)
 
     def export_messages(self) -> WarmStart | None:
         """Return the messages from which another study can start; None if there are none.

@@ -130,12 +130,13 @@ class StudyRun:
         self.pool = CurvePool() if self.settings.pool_curves else None  # what agents share of their curves
         self.algorithm = self.server.algorithm
         self.schema = self.server.report_schema()
+        self.draws_in_secret = type(self.algorithm).secret_draws is not Algorithm.secret_draws
         self.asynchronous = self.settings.mode == ASYNC  # agents do not wait for each other
 
     def results(self) -> ServerResults | None:
         """Return the server's own results; with noise or samples drawn in secret, also where from."""
         results = self.server.results()
-        if results is None or type(self.algorithm).secret_draws is Algorithm.secret_draws:
+        if results is None or not self.draws_in_secret:
             return results
         source = "seed" if self.repeatable else "system"
         privacy = {"noise_from": source, **results.privacy}  # the algorithm knows if agents add the noise
@@ -164,11 +165,13 @@ class StudyRun:
         The tasks' checksum is in the journal before any is sent. The results of secret draws are in the same
         entry, so a draw is either recorded or nobody saw it.
         """
-        uniform: Uniform = secrets.randbelow
         seeded = self.settings.seed is not None
-        if seeded:
-            uniform = uniform_from(generator(self.seed, "server", "secret", str(phase), server_round))
-        draws = self.algorithm.secret_draws(self.server.state, phase, server_round, present, uniform)
+        draws: Mapping[str, AnyArray] = {}
+        if self.draws_in_secret:
+            uniform: Uniform = secrets.randbelow
+            if seeded:
+                uniform = uniform_from(generator(self.seed, "server", "secret", str(phase), server_round))
+            draws = self.algorithm.secret_draws(self.server.state, phase, server_round, present, uniform)
         tasks = self._make_tasks(phase, server_round, present, draws, seeded)
         if self.journal is not None:
             values: dict[str, object] = {"present": list(present), "tasks": tasks_digest(tasks)}
