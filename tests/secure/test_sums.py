@@ -208,6 +208,20 @@ def test_members_sum_all_their_observations_again_with_the_same_partners_only(me
     assert set(totals(4, late=1, a3=Fault("down", rounds=range(0, 4)))) == {("0", "1", "2")}
 
 
+def test_groups_stay_from_sum_to_sum_while_all_agents_answer(monkeypatch):
+    seen, original = [], SecureServer._tell
+
+    def tell(self, phase, replies):
+        seen.extend([self.groups] if replies._groups else [])
+        original(self, phase, replies)
+
+    monkeypatch.setattr(SecureServer, "_tell", tell)
+    run("fed-pne", least=2, num_agents=9)
+    assert len(seen) > 1
+    assert {*map(len, seen)} == {2}
+    assert len(set(seen)) == 1
+
+
 @pytest.mark.parametrize(
     ("case", "num_agents", "liars"),
     [
