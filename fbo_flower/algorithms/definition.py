@@ -7,7 +7,7 @@ and says nothing. `check_definition` refuses them when an algorithm of the class
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -22,6 +22,8 @@ from fbo_flower.errors import ConfigError, kind_of
 
 DATACLASS = "@dataclass(frozen=True, kw_only=True)"
 _LIKE = 0.85  # how alike two names are of which one is probably meant to be the other
+CONTENT_MEMBERS = {name: member for name, member in vars(Content).items() if not name.startswith("_")}
+CONTENT_HOOKS = {n for n, m in CONTENT_MEMBERS.items() if isinstance(m, classmethod)} - {"of", "of_step"}
 
 
 @cache
@@ -50,10 +52,15 @@ def check_definition(kind: type[Any], base: type[Any]) -> None:
             )
     for option in options.values():
         if option.default is MISSING:
+            got = "none" if option.default_factory is MISSING else "a default_factory"
             raise ConfigError(
-                f"{kind.__name__}.{option.name}: expected an option with a default, got none; write "
+                f"{kind.__name__}.{option.name}: expected an option with a default, got {got}; write "
                 f"`{option.name}: {_text(option.type)} = ...`"
             )
+    if not isinstance(getattr(kind, "name", None), str):
+        raise ConfigError(
+            f"{kind.__name__}: expected a name, as users type it, got none; write `name: ClassVar[str] = ...`"
+        )
     for which in ("task_content", "report_content"):
         content = getattr(kind, which)
         if not (isinstance(content, type) and issubclass(content, Content)):
@@ -71,29 +78,42 @@ def _problems(kind: type[Any], base: type[Any], members: Mapping[str, Any]) -> I
             "__dataclass_fields__", {}
         ):
             yield f"{name}: expected an option of a dataclass; write {DATACLASS} above the class"
-    for name in {**annotated, **vars(kind)}:
-        member = vars(kind).get(name)
-        if name.startswith("_") or name in known:
-            if name in known and name in vars(kind) and name not in annotated:
-                option = kind.__dataclass_fields__[name]
-                yield (
-                    f"{name}: expected an option with its type; write `{name}: {_text(option.type)} = "
-                    f"{member!r}` and {DATACLASS} above the class"
-                )
+    for name in known & vars(kind).keys() - annotated.keys():
+        option = kind.__dataclass_fields__[name]
+        yield (
+            f"{name}: expected an option with its type; write `{name}: {_text(option.type)} = "
+            f"{vars(kind)[name]!r}` and {DATACLASS} above the class"
+        )
+    for name in vars(kind).keys() & CONTENT_HOOKS - known:
+        yield f"{name}: expected it in the class of a content, got it in the algorithm; move it there"
+    yield from _replaced(kind, base, members, {**annotated, **vars(kind)}.keys() - known)
+
+
+def _replaced(
+    kind: type[Any], base: type[Any], members: Mapping[str, Any], names: Iterable[str]
+) -> Iterator[str]:
+    """Yield what is wrong with members of a class that replace one of its base, or should."""
+    for name in names:
+        if name.startswith("_"):
             continue
         if name in members:
-            yield from _overridden(name, member, members[name])
+            yield from _overridden(name, vars(kind).get(name), members[name])
             continue
         close = get_close_matches(name, members, n=1, cutoff=_LIKE)
         if close and inspect.getattr_static(kind, close[0], None) is members[close[0]]:
             yield (
-                f"{name}: expected a member of Algorithm, which has none of this name; did you mean "
+                f"{name}: expected a member of {base.__name__}, which has none of this name; did you mean "
                 f"{close[0]}? begin the name of a helper with an underscore"
             )
 
 
 def _overridden(name: str, member: Any, original: Any) -> Iterator[str]:
-    """Yield what is wrong with a member that replaces one of `Algorithm`."""
+    """Yield what is wrong with a member that replaces one of the base class."""
+    if isinstance(original, classmethod):
+        if not isinstance(member, classmethod):
+            yield f"{name}: expected a class method, got {kind_of(member)}; write @classmethod above it"
+            return
+        member, original = member.__func__, original.__func__
     if not isinstance(original, FunctionType):
         if isinstance(member, FunctionType):
             what = "@property above the method" if isinstance(original, property) else "a class variable"
@@ -139,6 +159,10 @@ def check_options(algorithm: Configurable) -> None:
 def _content_problems(kind: type[Any], content: type[Content]) -> Iterator[str]:
     """Yield what is wrong with the fields of a message."""
     known = {field.name: field for field in fields(content)} if is_dataclass(content) else {}
+    for name in known.keys() & CONTENT_MEMBERS.keys():
+        yield f"{name}: expected another name, because `Content` has a member of this one"
+    for one in content.__mro__[: content.__mro__.index(Content)]:
+        yield from _replaced(one, Content, CONTENT_MEMBERS, vars(one).keys() - known)
     try:
         hints, arrays = get_type_hints(content, include_extras=True), arrays_of(content)
     except NameError as error:
@@ -151,7 +175,8 @@ def _content_problems(kind: type[Any], content: type[Content]) -> Iterator[str]:
             yield f"{name}: expected a field of a dataclass; write {DATACLASS} above the class"
         elif name in arrays:
             if known[name].default is not None:
-                yield f"{name}: expected the default None of an array, got {known[name].default!r}"
+                got = "none" if known[name].default is MISSING else repr(known[name].default)
+                yield f"{name}: expected the default None of an array, got {got}"
             yield from _spec_problems(kind, name, arrays[name])
         elif hint not in (bool, int, float, str):
             yield (

@@ -37,7 +37,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.errors import WireError
+from fbo_flower.errors import HookError, WireError
 from fbo_flower.space.space import SearchSpace
 
 
@@ -361,7 +361,15 @@ class Replies(dict[str, Report]):
         return {name: np.sum(arrays, axis=0) for name, arrays in found.items() if arrays}
 
     def sum(self, name: str) -> Array | None:
-        """Return the sum of a summable array over agents; None if there is none."""
+        """Return the sum of a summable array over agents; None if there is none.
+
+        HookError if no array of this name is summable.
+        """
+        if name not in (known := summable_of(self._content)):
+            raise HookError(
+                f"tell: expected the sum of a `summable` array of {self._content.__name__}, which are "
+                f"{', '.join(known) or 'none'}, got {name!r}"
+            )
         return self.sums.get(name)
 
 

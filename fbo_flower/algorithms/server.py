@@ -46,7 +46,12 @@ class Server:
     @property
     def finished(self) -> bool:
         """Whether the study is over: there will be no more tasks."""
-        return self.algorithm.finished(self.state)
+        found = self.algorithm.finished(self.state)
+        if not isinstance(found, bool | np.bool_):
+            raise HookError(
+                f"{self.algorithm.name}: finished: expected True or False, got {kind_of(found)}; return one"
+            )
+        return bool(found)
 
     def ask(
         self, phase: Phase, server_round: int, present: Sequence[str], rng: np.random.Generator
@@ -71,6 +76,12 @@ class Server:
                 raise HookError(
                     f"{where}: expected a task of {phase} for agent {agent}, got {got}; return "
                     "content.task(phase, server_round, trial, num_trials)"
+                )
+            content = self.algorithm.task_content
+            if unknown := (task.arrays.keys() | task.values.keys()) - content.__dataclass_fields__.keys():
+                raise HookError(
+                    f"{where}: expected a task with the fields of {content.__name__}, the task_content, got "
+                    f"{min(unknown)}; write `task_content: ClassVar = ...` with the class that has it"
                 )
             if phase is Phase.FINISH and task.num_trials:
                 raise HookError(

@@ -23,9 +23,10 @@ from fbo_flower.algorithms.messages import MEMBERS, SUM, ArraySpec, Summand
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Phase, Report, Task, floats
-from fbo_flower.errors import ConfigError, HookError, WireError
+from fbo_flower.errors import ConfigError, HookError, WireError, kind_of
 from fbo_flower.secure import fixed_point, keys, rounds
 from fbo_flower.secure.fixed_point import Words
+from fbo_flower.space.checks import show
 
 UNMASKING = (Phase.EVALUATE, Phase.REVEAL)  # half-rounds within a sum, of which no algorithm knows
 SIGNATURE, REVEALED = "secure.signature", "secure.revealed"  # values of a report
@@ -167,6 +168,10 @@ class SumGuard:
             member = replace(member, masks=False)
         else:
             work, content = algorithm.report_content.sum_name(task, agent_state), content_of(algorithm, task)
+            if not isinstance(work, str):
+                raise HookError(
+                    f"{algorithm.name}: sum_name: expected a text, got {kind_of(work)}; return the name"
+                )
             member = accept_masking(task, member, self.least, work, content, repeats(algorithm))
         return member.write(agent_state)
 
@@ -194,6 +199,11 @@ class SumGuard:
                 raise HookError(
                     f"{algorithm.name}: summarise: {name}: expected an array {summand.shape}, as `summable` "
                     f"says, got {clear[name].shape}"
+                )
+            if not (np.abs(clear[name]) <= summand.bound).all():  # the text leaves the agent: no number
+                raise HookError(
+                    f"{algorithm.name}: summarise: {name}: expected finite numbers between "
+                    f"-{summand.bound:g} and {summand.bound:g}; let the objective return smaller values"
                 )
         rest = replace(report, arrays=arrays)  # summands never leave the agent without a mask
         member = Member.read(agent_state)
@@ -232,7 +242,12 @@ def bounds_of(layout: Mapping[str, Summand]) -> Array:
 def content_of(algorithm: Algorithm[Any], task: Task) -> bytes:
     """Return the digest of what must be the same for all members: parts of the task, and the options."""
     options = np.frombuffer(canonical_json(algorithm.options()).encode(), dtype=np.uint8)
-    content = {**algorithm.report_content.sum_content(messages.without_sum(task)), "secure.options": options}
+    parts = algorithm.report_content.sum_content(messages.without_sum(task))
+    if not isinstance(parts, Mapping) or not all(isinstance(part, np.ndarray) for part in parts.values()):
+        raise HookError(
+            f"{algorithm.name}: sum_content: expected a dict of arrays, got {show(parts)}; return one by name"
+        )
+    content = {**parts, "secure.options": options}
     digest = hashlib.sha256()
     for name, array in sorted(content.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape};".encode())

@@ -71,6 +71,30 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "scalar that may be None": (reporting(content(x=(float | None, None))), "x: expected bool, int, float"),
     "scalar of another type": (reporting(content(x=(float, 1))), "x: expected a default of the type float"),
     "array with a default": (reporting(array(real(2), 0.0)), "x: expected the default None"),
+    "misspelt hook of a content": (
+        reporting(type("Sent", (Sum,), {"ask_for_sum": classmethod(lambda cls, task: True)})),
+        "Sent.ask_for_sum: .*Content, which has none.*did you mean asks_for_sum?",
+    ),
+    "hook of a content without a class": (
+        reporting(type("Sent", (Sum,), {"asks_for_sum": lambda self, task: True})),
+        "asks_for_sum: expected a class method, got a function; write @classmethod",
+    ),
+    "hook of a content with other arguments": (
+        reporting(type("Sent", (Sum,), {"asks_for_sum": classmethod(lambda cls: True)})),
+        r"asks_for_sum: expected \(cls, task\), got \(cls\)",
+    ),
+    "hook of a content in the algorithm": (
+        reporting(Sum, asks_for_sum=classmethod(lambda cls, task: True)), "asks_for_sum: .*move it there"
+    ),
+    "field named as a member": (reporting(content(values=(int, 0))), "values: expected another name"),
+    "no name": ({"name": None}, "Mine: expected a name, as users type it, got none"),
+    "option with a factory": (
+        {"__annotations__": {"a": list}, "a": field(default_factory=list)}, "got a default_factory"
+    ),
+    "array without a default": (
+        reporting(content(x=(Annotated[np.ndarray | None, real("D")], field()))),
+        "x: .*None of an array, got none",
+    ),
     "length that nobody has": (reporting(array(real("num_featurs"))), "x: expected an option.*'num_featurs'"),
     "length of another array": (reporting(array(real("len(cells)"))), "expected an array of Plain.*'cells'"),
     "another scalar": (reporting(array(real("value(slots)"))), "expected a scalar of Plain.*'slots'"),

@@ -193,6 +193,15 @@ WRONG = {
     "nothing to send": (sending(None), "summarise: .*a Counts, its report_content, got None; return Counts"),
     "content of another class": (sending(Densities()), "summarise: .*a Counts.*got a Densities"),
     "another shape": (sending(Counts(good=np.ones(3))), r"summarise: good: .*got \(3,\)"),
+    "beyond the bound": (sending(Counts(good=np.full((1, 8), 2e4))), "good: .*between -10000 and 10000"),
+    "no end": ({"finished": lambda self, state: None}, "finished: expected True or False, got None"),
+    "a misspelt sum": (
+        {"tell": lambda self, state, phase, replies: replies.sum("goods") or state},
+        "`summable` array of Counts, which are good, other, agents, got 'goods'",
+    ),
+    "content of a report": (
+        asking(lambda phase, r: Counts(heard=1).task(phase, r, 0, 1)), "fields of Densities, .* got heard"
+    ),
     "NumPy's scalar": (sending(Counts(heard=np.int64(1))), r"got int64; .*\.item\(\)"),
 }  # fmt: skip
 
@@ -203,6 +212,14 @@ def test_a_hook_that_returns_something_else_ends_the_study_with_what_to_write(ca
     members, match = WRONG[case]
     algorithm = type("Wrong", (FedTPE,), members)(secure_sums=least)
     with pytest.raises(HookError, match=match):
+        simulate("double-sine", agents=3, algorithm=algorithm, num_rounds=3, engine="inline")
+
+
+@pytest.mark.parametrize(("hook", "expected"), [("sum_name", "a text"), ("sum_content", "a dict of arrays")])
+def test_a_hook_of_a_secure_sum_that_returns_something_else_is_refused(hook, expected):
+    sent = type("Sent", (Counts,), {hook: classmethod(lambda cls, *given: 3)})
+    algorithm = type("Wrong", (FedTPE,), {"report_content": sent})(secure_sums=2)
+    with pytest.raises(HookError, match=f"fed-tpe: {hook}: expected {expected}, got 3"):
         simulate("double-sine", agents=3, algorithm=algorithm, num_rounds=3, engine="inline")
 
 
