@@ -30,12 +30,25 @@ from fbo_flower import (
 )
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.options import Configurable, Settings
+from fbo_flower.clients.asking import MAIL, mail_of
 from fbo_flower.errors import ConfigError, FBOError, ObjectiveError, WrongTypeError
 from fbo_flower.federated import Judge
 from fbo_flower.models import Limits
-from fbo_flower.simulation import Agents, InProcessGrid, Keep, RayEngine, Sync, log_normal, make_problem
+from fbo_flower.simulation import (
+    Agents,
+    InProcessGrid,
+    Keep,
+    RayEngine,
+    Sync,
+    log_normal,
+    make_problem,
+    slower,
+    train_validation,
+)
+from fbo_flower.simulation.partitioners import clustered, dirichlet, stratified_random
 from fbo_flower.simulation.problems import PROBLEMS
 from fbo_flower.space.checks import check_flag, check_integer, check_number
+from fbo_flower.storage.store import opened
 from fbo_flower.strategies import STRATEGIES, TuningStrategy
 from fbo_flower.trackers import OptunaTracker
 
@@ -178,6 +191,46 @@ def test_arguments_of_functions_take_them_too():
     assert Limits(seconds=np.float32(2)).seconds == 2.0
     assert Judge(bounds=np.array([0, 1])).bounds == (0.0, 1.0)
     assert log_normal(np.float64(2), np.int64(0))("a", 0, np.random.default_rng(0)) == 2.0
+    assert slower(Tensor(2), {"a": Fraction(3, 2)})("a", 0, np.random.default_rng(0)) == 3.0
+    for count, share in ((2, 0.5), (Tensor(2), Fraction(1, 2)), (np.array(2), Decimal("0.5"))):
+        found = parts(count, share)
+        assert [row.tolist() for row in found] == [row.tolist() for row in parts(2, 0.5)]
+
+
+def parts(count, share):
+    """Return what every partitioner makes of twenty rows."""
+    labels, features = [0, 1] * 10, np.random.default_rng(0).normal(size=(20, 2))
+    rngs = (np.random.default_rng(0) for _ in range(4))
+    return [
+        *dirichlet(labels, count, share, next(rngs), count, count),
+        *train_validation(labels, share, next(rngs)),
+        *stratified_random(labels, count, next(rngs)),
+        *clustered(features, labels, count, share, next(rngs), share),
+    ]
+
+
+def test_a_strategy_draws_from_the_seed_of_any_library():
+    app = client_app(lambda config, context: config["x"], SPACE, seed=1)
+    studies = [
+        TuningStrategy(ALGORITHMS["random"](), num_agents=1, seed=seed).start(
+            InProcessGrid(app, 1), num_rounds=1
+        )
+        for seed in (3, Tensor(3), np.array(3))
+    ]
+    assert studies[0].study.trials == studies[1].study.trials == studies[2].study.trials
+
+
+@pytest.mark.parametrize(
+    "half", [np.float32(0.5), np.array(0.5), Tensor(0.5), Fraction(1, 2), Decimal("0.5")]
+)
+def test_a_site_tells_configurations_of_any_library(half, tmp_path):
+    site = Site(tmp_path / "north.db")
+    site.know([({"x": half, "n": np.int64(2), "kind": np.str_("a"), "on": np.True_}, half)])
+    site.tell({"x": half}, half)
+    with opened(mail_of(site.journal), MAIL, check=False) as mail:
+        assert [(row["config"], row["value"]) for row in mail.select("known", "ORDER BY id")] == [
+            ('{"kind":"a","n":2,"on":true,"x":0.5}', "0.5"), ('{"x":0.5}', "0.5"),
+        ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -300,6 +353,13 @@ def edges(tmp_path):
         "state": optimizer.save,
         "make_problem": lambda v: make_problem(v, 2, 0),
         "make_problem agents": lambda v: make_problem("garland", v, 0),
+        "Site config": lambda v: site.know([({"x": v}, 1.0)]),
+        "strategy seed": lambda v: TuningStrategy(ALGORITHMS["random"](), seed=v),
+        "slower": lambda v: slower(v, {}),
+        "slower factors": lambda v: slower(1.0, v),
+        "slower factor": lambda v: slower(1.0, {"a": v}),
+        "parts": lambda v: parts(v, 0.5),
+        "share of parts": lambda v: parts(2, v),
     }
     for name in set(inspect.signature(simulate).parameters) - {"objective", "space"}:
         calls[f"simulate {name}"] = lambda v, name=name: run(**{"agents": 1, "num_rounds": 1, name: v})

@@ -9,16 +9,18 @@ in code that is not Python, another thread ends the process.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
-import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    import socket
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _PATIENCE = 10.0  # seconds in which the process may end in order
@@ -38,11 +40,18 @@ class _Process:
 
 
 def guard() -> None:
-    """Let a signal end this process at once, with one line; a signal that is ignored stays ignored."""
+    """Let a signal end this process at once, with one line; a signal that is ignored stays ignored.
+
+    A signal that comes when the process has done everything, and Python ends, changes nothing.
+    """
     if _Process.guarded:
         return
     _Process.guarded = True
     _handle_with(_end_at_once)
+    atexit.register(_handle_with, signal.SIG_IGN)  # the last to run, as the first that is registered
+    import socket
+    import threading
+
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     signal.set_wakeup_fd(theirs.detach(), warn_on_full_buffer=False)  # Python writes each signal's number
@@ -117,7 +126,7 @@ def _end_children() -> None:
                 process.kill()
 
 
-def _handle_with(handler: Callable[[int, FrameType | None], None]) -> None:
+def _handle_with(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
     if _Process.guarded:
         for number in _SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:

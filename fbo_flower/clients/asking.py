@@ -35,7 +35,7 @@ from fbo_flower.errors import (
     explains_names,
     kind_of,
 )
-from fbo_flower.space.checks import check_flag, check_number
+from fbo_flower.space.checks import as_real, check_flag, check_number, plain
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage.agent_journal import KIND, aims_note
 from fbo_flower.storage.paths import path_of
@@ -108,12 +108,22 @@ def _questions(mail: StoredRows, where: str = "", arguments: Sequence[object] = 
         )  # fmt: skip
 
 
+def _plain(config: Mapping[str, Any]) -> Config:
+    """Return a configuration whose numbers, of whatever library, are those of Python."""
+    return {
+        name: plain(value) if (number := as_real(value)) is None else number
+        for name, value in dict(config).items()
+    }
+
+
 def _insert_known(mail: Store, trials: Iterable[tuple[Mapping[str, Any], Told]]) -> None:
     known = {row["config"] for row in mail.select("known")}
     try:
-        found = {canonical_json(dict(config)): json.dumps(value) for config, value in trials}
-    except TypeError as error:
-        raise ConfigError(f"config: expected only texts, numbers and flags, got others: {error}") from error
+        found = {canonical_json(_plain(config)): json.dumps(value) for config, value in trials}
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"config: expected only texts, finite numbers and flags, got others: {error}"
+        ) from error
     mail.insert("known", [(text, value) for text, value in found.items() if text not in known])
 
 
@@ -315,8 +325,9 @@ class Site:
         failed = check_flag("failed", failed)
         if not isinstance(config, Mapping):
             raise ConfigError(f"config: expected a dict, got {kind_of(config)}")
+        config = _plain(config)
         with _changing(mail_of(self.journal)) as mail:
-            same = [question for question in _questions(mail) if question.config == dict(config)]
+            same = [question for question in _questions(mail) if question.config == config]
             question = next((q for q in same if not q.told), same[-1] if same else None)
             told, reason = self._measured(value, failed, "" if question is None else question.study)
             if question is None:

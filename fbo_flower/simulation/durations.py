@@ -25,7 +25,7 @@ from fbo_flower.algorithms.options import Settings, bounded
 from fbo_flower.errors import ConfigError, did_you_mean, kind_of
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.checks import as_real, check_integer, check_number
-from fbo_flower.space.copies import copies, own
+from fbo_flower.space.copies import copies
 from fbo_flower.storage.paths import open_text, path_of
 from fbo_flower.study.table import unguard
 
@@ -72,8 +72,11 @@ def heavy_tailed(shortest: float = 1.0, exponent: float = 1.5) -> Duration:
 
 def slower(duration: Duration, factors: Mapping[str, float]) -> Duration:
     """Return a duration that is `factors[agent]` times as long, once for agents that are not named."""
-    factors = own(factors)
-    return lambda agent, trial, rng: factors.get(agent, 1.0) * duration(agent, trial, rng)
+    duration = durations(duration)
+    if not isinstance(factors, Mapping):
+        raise ConfigError(f"factors: expected a mapping of agents to numbers, got {kind_of(factors)}")
+    scales = {agent: check_number(f"factors: {agent}", factor, 0.0) for agent, factor in factors.items()}
+    return lambda agent, trial, rng: scales.get(agent, 1.0) * duration(agent, trial, rng)
 
 
 def durations(given: Durations) -> Duration:

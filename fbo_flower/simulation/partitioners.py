@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.space.checks import check_integer, check_number
 
 Rows = NDArray[np.intp]
 
@@ -51,7 +52,11 @@ def dirichlet(
     `num_parts` arrays; every row is in exactly one of them
     """
     values, codes = np.unique(np.asarray(labels), return_inverse=True)
-    _check(codes, len(values), num_parts, concentration, min_size, min_classes)
+    num_parts = check_integer("dirichlet: num_parts", num_parts, 1)
+    min_size = check_integer("dirichlet: min_size", min_size, 1)
+    min_classes = check_integer("dirichlet: min_classes", min_classes, 1)
+    concentration = check_number("dirichlet: concentration", concentration, 1e-300, 1e300)
+    _check(codes, len(values), num_parts, min_size, min_classes)
     pools = [rng.permutation(np.flatnonzero(codes == c)).tolist() for c in range(len(values))]
     shares = rng.dirichlet(np.full(num_parts, float(concentration)), size=len(values))  # class x part
 
@@ -81,6 +86,7 @@ def train_validation(labels: ArrayLike, train_fraction: float, rng: np.random.Ge
     ConfigError
         If every class has a single row, so that no row is left for validation.
     """
+    train_fraction = check_number("train_fraction", train_fraction, 0.0, 1.0)
     train: list[Rows] = []
     validation: list[Rows] = []
     for rows in by_group(labels):
@@ -93,16 +99,7 @@ def train_validation(labels: ArrayLike, train_fraction: float, rng: np.random.Ge
     return np.sort(np.concatenate(train)), np.sort(np.concatenate(validation))
 
 
-def _check(
-    codes: Rows, num_classes: int, num_parts: int, concentration: float, min_size: int, min_classes: int
-) -> None:
-    if num_parts < 1 or min_size < 1 or min_classes < 1:
-        raise ConfigError(
-            "dirichlet: expected num_parts, min_size and min_classes of at least 1, "
-            f"got {num_parts}, {min_size} and {min_classes}"
-        )
-    if not (np.isfinite(concentration) and concentration > 0):
-        raise ConfigError(f"dirichlet: concentration: expected a positive number, got {concentration}")
+def _check(codes: Rows, num_classes: int, num_parts: int, min_size: int, min_classes: int) -> None:
     needed = max(min_size, min_classes)
     if codes.size < num_parts * needed:
         raise ConfigError(
@@ -168,6 +165,7 @@ def stratified_random(labels: ArrayLike, num_parts: int, rng: np.random.Generato
     -------
     `num_parts` arrays; every row is in exactly one of them
     """
+    num_parts = check_integer("num_parts", num_parts, 1)
     low, high = _two_classes(labels, num_parts)
     return _pair(*(np.array_split(rng.permutation(rows), num_parts) for rows in (low, high)))
 
@@ -197,10 +195,9 @@ def clustered(
     -------
     `num_parts` arrays; every row is in exactly one of them
     """
-    if not 0 < variance < 1:
-        raise ConfigError(f"clustered: variance: expected a number between 0 and 1, got {variance}")
-    if not 0 <= min_share * num_parts <= 1:
-        raise ConfigError(f"clustered: min_share: expected 0 to 1/{num_parts}, got {min_share}")
+    num_parts = check_integer("num_parts", num_parts, 1)
+    variance = check_number("clustered: variance", variance, 1e-9, 1.0 - 1e-9)
+    min_share = check_number("clustered: min_share", min_share, 0.0, 1.0 / num_parts)
     classes = _two_classes(labels, num_parts)
     scores = _principal_components(np.asarray(features, dtype=np.float64), variance)
     low, high = (_clusters(scores, rows, num_parts, rng) for rows in classes)
@@ -210,8 +207,6 @@ def clustered(
 
 def _two_classes(labels: ArrayLike, num_parts: int) -> tuple[Rows, Rows]:
     classes = by_group(labels)
-    if num_parts < 1:
-        raise ConfigError(f"num_parts: expected at least 1, got {num_parts}")
     if len(classes) != 2 or min(map(len, classes)) < num_parts:
         sizes = [len(rows) for rows in classes]
         raise ConfigError(f"labels: expected two classes of at least {num_parts} rows, got {sizes[:10]}")

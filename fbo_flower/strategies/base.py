@@ -135,7 +135,7 @@ class TuningStrategy(Strategy):
         )
         # a simulation adds regret and simulated times
         self.complete: Callable[[Study], Study] = lambda study: study
-        self._seed = seed
+        self._seed = self._settings.seed
         self._stop = threading.Event()
         self._rounds: Rounds | None = None
         self._study: Study | None = None

@@ -95,8 +95,10 @@ class Keep:
             parts.append(f"continue with the same call and keep=Keep(journals={journals!r}, resume=True)")
         elif parts:
             parts.append("only a run with keep=Keep(journals=...) can be continued")
-        else:
+        elif self.journals is None:
             parts.append("nothing was written; with keep=Keep(out=..., journals=...) it could be continued")
+        else:
+            parts.append("nothing was written; repeat the call")
         return "; ".join(parts)
 
 

@@ -99,3 +99,15 @@ def test_what_takes_too_long_to_end_is_ended():
     """)
     done = python("-c", script, fails=True, seconds=60)
     assert (done.stderr, done.returncode) == ("interrupted; it is slow\n", 128 + signal.SIGTERM)
+
+
+def test_a_signal_that_comes_after_the_last_line_changes_nothing():
+    script = PRESS.format(number=int(signal.SIGINT)) + textwrap.dedent("""
+        import os
+        class Last:
+            def __del__(self, kill=os.kill, number=signal.SIGINT, process=os.getpid()):
+                kill(process, number)
+        last = Last()  # ends with Python itself
+        main()
+    """)
+    assert python("-c", script, "--version").stderr == ""

@@ -205,7 +205,7 @@ def test_mistakes_are_refused_with_a_sentence(tmp_path):
     with pytest.raises(NotInTimeError, match="journal: expected a file in node_config"):
         TuningAgent(Asked(), SPACE, node(), seed=1).answer(packed(ALGORITHM, task()))
     site, config = Site(tmp_path / "a.db"), left_open(tmp_path / "a.db")
-    with pytest.raises(ConfigError, match="config: expected only texts, numbers and flags"):
+    with pytest.raises(ConfigError, match="config: expected only texts, finite numbers and flags"):
         site.tell({"x": object()}, 1.0)
     with pytest.raises(ConfigError, match="value: expected a number, or None"):
         site.tell(config, "high")

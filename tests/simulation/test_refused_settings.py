@@ -173,9 +173,9 @@ CALLS = [
     *((text, partial(dirichlet, labels, *given[:2], generator(0), *given[2:])) for text, labels, given in (
         ("at least 2000 rows for 20 parts of 100, got 1800", TEN_CLASSES, (20, 0.5, 100, 1)),
         ("2 classes in each of 3 parts, got 2 classes that serve 4 of 6", [0] * 5 + [1], (3, 0.5, 1, 2)),
-        *(("concentration: expected a positive number", TEN_CLASSES, (2, c, 1, 1)) for c in (0.0, -1.0)),
+        *(("concentration: expected a number", TEN_CLASSES, (2, c, 1, 1)) for c in (0.0, -1.0)),
         *(("concentration: expected", TEN_CLASSES, (2, c, 1, 1)) for c in (np.nan, np.inf)),
-        *(("of at least 1", TEN_CLASSES, m) for m in ((0, 0.5, 1, 1), (2, 0.5, 0, 1), (2, 0.5, 1, 0))),
+        *(("an integer >= 1", TEN_CLASSES, m) for m in ((0, 0.5, 1, 1), (2, 0.5, 0, 1), (2, 0.5, 1, 0))),
     )),
     *(("labels: expected two classes of at least 5 rows, got", call)
       for labels in ([0] * 20, [0] * 16 + [1] * 4, [0, 1, 2] * 10)

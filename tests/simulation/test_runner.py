@@ -184,7 +184,8 @@ def test_an_interrupted_run_leaves_its_files(tmp_path, error):
 def test_what_an_interrupted_run_says_is_true(tmp_path):
     out, journals = tmp_path / "out", tmp_path / "journals"
     nothing = "nothing was written; with keep=Keep(out=..., journals=...) it could be continued"
-    assert Keep().how_to_continue() == Keep(out=out, journals=journals).how_to_continue() == nothing
+    assert Keep().how_to_continue() == Keep(out=out).how_to_continue() == nothing
+    assert Keep(out=out, journals=journals).how_to_continue() == "nothing was written; repeat the call"
     journals.mkdir()
     (journals / "study.db").touch()
     assert Keep(out=out, journals=journals).how_to_continue() == (
