@@ -35,30 +35,19 @@ from studies.tuning.per_client import PerClient
 
 
 class FedEx(PerClient):
-    """Exponentiated gradient over configurations of the clients, around another strategy.
+    """Exponentiated gradient over configurations of the clients; `PerClient` describes the other settings.
 
     Parameters
     ----------
-    strategy : trains the model; samples clients, aggregates and evaluates as it does alone
-    space : search space of the clients' hyperparameters
     configs : the configurations to choose from; None: `num_configs` of them, drawn around `center` or,
         without a center, from the whole space
     center : a configuration; it is always among those that are drawn
     num_configs : `k`
     radius : a drawn configuration differs from the center by at most this in every coordinate of the unit
         cube
-    loss : name of the metric in training replies that is to become small
-    maximize : whether the metric is to become large, such as an accuracy
     step_size : "aggressive", "adaptive", "sqrt" or "constant"
     discount : of the baseline: 0: the last round's loss, 1: the mean over all rounds
     cutoff : entropy in nats at which the distribution is fixed at its best configuration
-    bounds : least and largest loss that is believed; a reply with another one is left out. None: any
-    seed : of the draws
-
-    Raises
-    ------
-    ConfigError
-        If a setting is wrong, or no client reports the metric.
     """
 
     def __init__(
@@ -83,8 +72,7 @@ class FedEx(PerClient):
         check_number("discount", discount, 0.0, 1.0)
         check_number("cutoff", cutoff, 0.0)
         check_choice("step_size", step_size, STEP_SIZES)
-        super().__init__(strategy, loss, maximize, bounds)
-        self.seed = seed
+        super().__init__(strategy, space, loss, maximize, bounds, seed)
         self.step_size, self.discount, self.cutoff = step_size, discount, cutoff
         if configs is not None:
             points = np.array([space.encode(config) for config in configs])
@@ -92,7 +80,7 @@ class FedEx(PerClient):
             points = drawn_points(space, center, num_configs, radius, seed)
         if not len(points):
             raise ConfigError("configs: expected at least one configuration, got none")
-        self._space, self.points = space, points
+        self.points = points
         self.state = Distribution.uniform(len(points))
         self.applied: dict[str, int] = {}  # node -> configuration of the round that is under way
 

@@ -55,22 +55,13 @@ LENGTHSCALE, NOISE = 0.3, 0.1  # of `g`: per root of the dimension; its noise, r
 class Personal(PerClient):
     """A configuration of its own for each client, tuned by an algorithm in the rounds of the training.
 
+    `PerClient` describes the other settings.
+
     Parameters
     ----------
-    strategy : trains the model; samples clients, aggregates and evaluates as it does alone
-    space : search space of the personal hyperparameters, whose names the clients read
     algorithm : "fed-ei", "fts", "ei", "ts", "random" or another whose agents go on alone; or an algorithm
         with options. By its name it begins with two random values for each client. `secure_sums` is 0,
         because its agents run at the server
-    loss : name of the metric in training replies that is to become small
-    maximize : whether the metric is to become large, such as an accuracy
-    bounds : least and largest value of the metric; a reply with another one is left out. None: any
-    seed : of the draws
-
-    Raises
-    ------
-    ConfigError
-        If a setting is wrong, or no client reports the metric.
     """
 
     def __init__(
@@ -84,10 +75,8 @@ class Personal(PerClient):
         bounds: Bounds | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(strategy, loss, maximize, bounds)
-        if not isinstance(space, SearchSpace):
-            raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}")
-        self._space, self._algorithm, self.seed = space, algorithm_of(algorithm), seed
+        super().__init__(strategy, space, loss, maximize, bounds, seed)
+        self._algorithm = algorithm_of(algorithm)
         self.clients: list[str] = []
         # a row for every message: round, place in `clients`, loss; NaN: no answer
         self.answers: Array = np.empty((0, 3))
