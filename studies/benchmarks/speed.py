@@ -14,14 +14,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import typer
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # it has no types
 
+from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import ALGORITHMS
-from studies.experiment import head, row
+from studies.experiment import head, row, run
 
 ROOT = Path(__file__).parents[2]
 CELL = Path(__file__).with_name("round_cell.py")
@@ -181,14 +187,74 @@ def libraries(quick: bool = False, out: Path | None = None) -> None:
 # -- the path of a trial ---------------------------------------------------------------------------
 
 
+AGENTS, STEADY, LAST = 20, 10, 14  # agents; the first steady round and the one after the last
+
+
+class Calls:
+    """The calls of the package's functions while `on` is true."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[str, str, int]] = Counter()
+        self.types: set[type] = set()  # of which an object was made; named tuples are not seen
+        self.depth: MutableMapping[greenlet, int] = WeakKeyDictionary()  # agents have stacks of their own
+        self.deepest = 0
+        self.on = False
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if self.on and code.co_name == "__init__" and event == "call":
+            kind = type(frame.f_locals.get("self"))
+            self.types |= {kind} if kind.__module__.startswith("fbo_flower") else set()
+        if "/fbo_flower/" not in code.co_filename:
+            return
+        stack = getcurrent()
+        depth = self.depth.get(stack, self.depth.get(stack.parent or stack, 0))
+        if event == "call":
+            self.depth[stack] = depth + 1
+            if self.on:
+                self.calls[code.co_filename, code.co_qualname, code.co_firstlineno] += 1
+                self.deepest = max(self.deepest, depth + 1)
+        elif event == "return":
+            self.depth[stack] = depth - 1
+
+    def per_trial(self) -> tuple[float, ...]:
+        """Return the numbers of files, functions, calls per trial, the depth, and the number of types."""
+        calls, files = per_trial(sum(self.calls.values())), {file for file, _, _ in self.calls}
+        return len(files), len(self.calls), calls, self.deepest, len(self.types)
+
+
+def per_trial(calls: int) -> float:
+    """Return the number of calls for one trial."""
+    return calls / (AGENTS * (LAST - STEADY))
+
+
+def hill(config: Mapping[str, Any], centre: int) -> float:
+    """Return a value that is largest at a point of the agent's own."""
+    return -((config["x"] - centre / AGENTS) ** 2) - (config["y"] - 0.3) ** 2
+
+
+def trace(name: str) -> Calls:
+    """Run a study and count the calls of its steady rounds."""
+    path = Calls()
+
+    def note(progress: Any) -> None:
+        path.on = STEADY <= progress.server_round < LAST
+
+    space = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
+    sys.setprofile(path)
+    try:
+        run(hill, name, {}, LAST, space=space, agents=AGENTS, callbacks=[note])
+    finally:
+        sys.setprofile(None)
+    return path
+
+
 @app.command()
 def trial_path(only: list[str] = [*ALGORITHMS], every: bool = False) -> None:  # noqa: B006  # read only
-    """Count what a steady trial runs: files, functions and calls of the package, their depth, and its types.
+    """Count what a trial runs in steady rounds: files, functions, calls and types, and their depth.
 
     With `--every`, also list every function with its calls per trial.
     """
-    from studies.benchmarks.trial_path import per_trial, trace
-
     print(head(["algorithm", "files", "functions", "calls", "depth", "types"]))
     for name in only:
         path = trace(name)
