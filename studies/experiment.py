@@ -486,6 +486,8 @@ class Experiment:
     ) -> list[Path]:
         """Run the jobs without a result, write the tables and pictures after every seed; return the files.
 
+        A quick run writes them at its end.
+
         Parameters
         ----------
         num_seeds : None: those of the parts
@@ -494,11 +496,12 @@ class Experiment:
         parts = [_with_seeds(part, num_seeds) for part in self.parts(quick, path)]
         if self.prepare is not None:
             self.prepare(path, parts, num_workers, on_job)
-        files: list[Path] = []
-        for place in range(max(len(part.seeds) for part in parts)):
+        files, number = list[Path](), max(len(part.seeds) for part in parts)
+        for place in range(number):
             work = [each for part in parts for each in part.jobs(place)]
             run_jobs(work, path, num_workers, on_job, f"seed {place + 1}")
-            files = self.report(path, parts)
+            if not quick or place + 1 == number:  # pictures would take a third of a quick run
+                files = self.report(path, parts)
         return files
 
     def report(self, directory: Path, parts: Sequence[Part]) -> list[Path]:

@@ -2,59 +2,42 @@
 
 from __future__ import annotations
 
-from fbo_flower.errors import ConfigError
-from studies.attacks import fed_ei_liars
-from studies.benchmarks import (
-    asynchrony,
-    exchanges,
-    federation,
-    first_study,
-    fts_options,
-    noisy_functions,
-    peers,
-    plateau,
-    pruning,
-    several_at_once,
-    shared_prior,
-    unequal_agents,
-)
-from studies.experiment import Experiment
-from studies.papers import families, outputs, robustness, warm_start
-from studies.papers.co_kg import experiment as co_kg
-from studies.papers.ei import experiment as ei
-from studies.papers.fts import landmine, messages, private, related, synthetic
-from studies.papers.pne import budgets
-from studies.papers.pne import experiment as pne
-from studies.papers.rfms import experiment as rfms
+from importlib import import_module
 
+from fbo_flower.errors import ConfigError
+from studies.experiment import Experiment
+
+HOMES = {  # name -> module, in which the experiment is EXPERIMENT
+    "co-kg": "papers.co_kg.experiment",
+    "families": "papers.families",
+    "fed-ei": "papers.ei.experiment",
+    "dp-fts": "papers.fts.private",
+    "fts-landmine": "papers.fts.landmine",
+    "fts-messages": "papers.fts.messages",
+    "fts-related": "papers.fts.related",
+    "fts-synthetic": "papers.fts.synthetic",
+    "outputs": "papers.outputs",
+    "pne": "papers.pne.experiment",
+    "pne-budgets": "papers.pne.budgets",
+    "rfms": "papers.rfms.experiment",
+    "robustness": "papers.robustness",
+    "warm-start": "papers.warm_start",
+    "peers": "benchmarks.peers",
+    "exchanges": "benchmarks.exchanges",
+    "several-at-once": "benchmarks.several_at_once",
+    "unequal-agents": "benchmarks.unequal_agents",
+    "co-kg-asynchrony": "benchmarks.asynchrony",
+    "first-study": "benchmarks.first_study",
+    "fed-ei-liars": "attacks.fed_ei_liars",
+    "federation": "benchmarks.federation",
+    "fts-options": "benchmarks.fts_options",
+    "noisy-functions": "benchmarks.noisy_functions",
+    "plateaus": "benchmarks.plateau",
+    "pruning": "benchmarks.pruning",
+    "shared-prior": "benchmarks.shared_prior",
+}
 EXPERIMENTS: dict[str, Experiment] = {
-    "co-kg": co_kg.EXPERIMENT,
-    "families": families.EXPERIMENT,
-    "fed-ei": ei.EXPERIMENT,
-    "dp-fts": private.EXPERIMENT,
-    "fts-landmine": landmine.EXPERIMENT,
-    "fts-messages": messages.EXPERIMENT,
-    "fts-related": related.EXPERIMENT,
-    "fts-synthetic": synthetic.EXPERIMENT,
-    "outputs": outputs.EXPERIMENT,
-    "pne": pne.EXPERIMENT,
-    "pne-budgets": budgets.EXPERIMENT,
-    "rfms": rfms.EXPERIMENT,
-    "robustness": robustness.EXPERIMENT,
-    "warm-start": warm_start.EXPERIMENT,
-    "peers": peers.EXPERIMENT,
-    "exchanges": exchanges.EXPERIMENT,
-    "several-at-once": several_at_once.EXPERIMENT,
-    "unequal-agents": unequal_agents.EXPERIMENT,
-    "co-kg-asynchrony": asynchrony.EXPERIMENT,
-    "first-study": first_study.EXPERIMENT,
-    "fed-ei-liars": fed_ei_liars.EXPERIMENT,
-    "federation": federation.EXPERIMENT,
-    "fts-options": fts_options.EXPERIMENT,
-    "noisy-functions": noisy_functions.EXPERIMENT,
-    "plateaus": plateau.EXPERIMENT,
-    "pruning": pruning.EXPERIMENT,
-    "shared-prior": shared_prior.EXPERIMENT,
+    name: import_module(f"studies.{home}").EXPERIMENT for name, home in HOMES.items()
 }
 
 

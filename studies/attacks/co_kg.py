@@ -94,7 +94,8 @@ def watch(num_rounds: int = NUM_ROUNDS, seed: int = 0, **options: Any) -> Curiou
 
     No point is repeated in the warm-up: of two values at one point only the mean can be recovered.
     """
-    exact = {"num_draws": 16, "num_starts": 1, "rank_cut": 1e-8, "tolerance": 1e-6, "num_repeated": 0}
+    exact: dict[str, Any] = {"num_draws": 16, "num_starts": 1, "num_repeated": 0}
+    exact |= {"rank_cut": 1e-8, "tolerance": 1e-6}
     server, kept = keeping(CoKG)
     heard = overhear("f1", server, num_rounds, seed, **exact, **options)
     # after the last reply of each round

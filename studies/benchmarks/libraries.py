@@ -36,7 +36,7 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.bandits import hct, partition
 from fbo_flower.numerics.optim.functions import sample_paths
 from fbo_flower.numerics.optim.maximise import maximise
-from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.numerics.optim.sobol import mesh, sobol
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import fitting, gp, pivots
 from fbo_flower.numerics.threads import single_thread
@@ -48,6 +48,7 @@ NUM_POINTS = 50
 NUM_AGENTS, NUM_DRAWS, LENGTHSCALE, NOISE_VARIANCE = 4, 64, 0.2, 0.02
 CUT = 1e-5  # relative cut-off of the prior's eigenvalues
 AGENTS, SIDE, OBSERVATIONS = 10, 20, 20
+MEMORY = 2**28  # bytes of a covariance
 HYPERPARAMETERS = gp.Hyperparameters("rbf", np.array([0.2, 0.2]), 1.0, 0.02)
 POT_TOLERANCE = 1e-5  # relative to the covariance; POT's own is absolute
 Work = Callable[[int], object]  # of a repetition
@@ -270,7 +271,7 @@ class Scene:
     @staticmethod
     def drawn() -> Scene:
         """Return agents with random observations."""
-        points, rng = mesh(SIDE), np.random.default_rng(0)
+        points, rng = mesh(SIDE, 2, MEMORY), np.random.default_rng(0)
         chosen = pivots.choose_pivots(points, HYPERPARAMETERS, 1e-8)
         factor = pivots.pivot_factor(points[chosen.index], HYPERPARAMETERS)
         dense, whitened = [], []
@@ -308,15 +309,9 @@ def pot_barycenter(covariances: Array, number: int) -> object:
 # -- the joint knowledge gradient --------------------------------------------------------------
 
 
-def kernel(a: Array, b: Array) -> Array:
-    """Return the RBF kernel of two point sets."""
-    squared = np.square(a[:, np.newaxis] - b[np.newaxis]).sum(axis=-1)
-    return np.asarray(np.exp(-0.5 * squared / LENGTHSCALE**2))
-
-
 def basis(points: Array) -> Array:
     """Return a factor `(S, r)` of the prior covariance, without its small eigenvalues."""
-    values, vectors = np.linalg.eigh(kernel(points, points))
+    values, vectors = np.linalg.eigh(gp.kernel("rbf", points, points, np.full(2, LENGTHSCALE)))
     keep = values > CUT * values[-1]
     return np.asarray(vectors[:, keep] * np.sqrt(values[keep]))
 
@@ -327,15 +322,9 @@ def posterior(prior: Array, seen: Array, y: Array) -> tuple[Array, Array]:
     return covariance @ seen.T @ y / NOISE_VARIANCE, covariance
 
 
-def mesh(side: int) -> Array:
-    """Return the points `(side^2, 2)` of a mesh of the unit square."""
-    axis = np.linspace(0.0, 1.0, side)
-    return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
-
-
 def our_gradient(number: int) -> Array:
     """Return the batch of four that our search finds, from the data of one Gaussian process."""
-    (x, y), rng, points = observations(number), np.random.default_rng(number), mesh(20)
+    (x, y), rng, points = observations(number), np.random.default_rng(number), mesh(20, 2, MEMORY)
     x, y = x[:20], y[:20]
     prior = basis(np.concatenate([points, x]))
     weight, covariance = posterior(prior, prior[len(points) :], y)

@@ -35,9 +35,6 @@ from studies.problems.functions import ackley, branin, hartmann
 
 NUM_AGENTS, NUM_INITIAL, NUM_TRIALS, NOISE = 4, 5, 24, 0.1
 WAYS: dict[str, dict[str, object]] = {
-    "co-kg": {},
-    "co-kg product": {"central": "product"},
-    "barycenter": {"refit": "doubling"},
     "recommended": {"central": "auto", "refit": "doubling"},
     "no collaboration": {"framework": "no-collaboration", "refit": "doubling"},
 }

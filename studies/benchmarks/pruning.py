@@ -22,8 +22,7 @@ from fbo_flower.clients import Pruning
 from fbo_flower.simulation import Agents, simulate
 from fbo_flower.study import Study, Table
 from fbo_flower.trackers import Callback, StudyInfo
-from studies.benchmarks import pruning_replay
-from studies.benchmarks.pruning_problems import NUM_AGENTS, PROBLEMS, VALIDATE, final_value
+from studies.benchmarks.pruning_problems import LIMITS, NUM_AGENTS, PROBLEMS, VALIDATE, final_value, replayed
 from studies.experiment import Arrays, Experiment, Part
 
 NUM_TRIALS, MOST_ROUNDS = 12, 24
@@ -99,11 +98,10 @@ def parts(quick: bool, directory: Path) -> list[Part]:
     """Return the rules on both problems, and the replays; quick: two rules, one seed, boosting."""
     labels = ["boosting"] if quick else list(PROBLEMS)
     rows = ["no pruning", "default"] if quick else list(RULES)
-    seeds, replayed = range(1 if quick else 16), {"num_studies": 1 if quick else 5}
-    replays, rules = pruning_replay.replayed, list(pruning_replay.RULES)
+    seeds, size = range(1 if quick else 16), {"num_studies": 1 if quick else 5}
     return [
         Part("early stopping", stopped, labels, rows, seeds, {"rules": rows}, rows[0], joint=True),
-        Part("replays", replays, labels, rules, range(1), replayed, joint=True, fixed=True),
+        Part("replays", replayed, labels, list(LIMITS), range(1), size, joint=True, fixed=True),
     ]
 
 

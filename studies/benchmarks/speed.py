@@ -183,7 +183,7 @@ def libraries(quick: bool = False, out: Path | None = None) -> None:
 
 @app.command()
 def trial_path(only: list[str] = [*ALGORITHMS], every: bool = False) -> None:  # noqa: B006  # read only
-    """Count what a steady trial runs: files, functions and calls of the package, their depth, and its types.
+    """Count what a trial runs in steady rounds: files, functions, calls and types, and their depth.
 
     With `--every`, also list every function with its calls per trial.
     """

@@ -211,7 +211,8 @@ LARGEST = 1e9
 
 
 def _packed(algorithm: Any, space: SearchSpace) -> int:
-    return algorithm.num_features * (algorithm.num_features + 1) // 2
+    size: int = algorithm.num_features
+    return size * (size + 1) // 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,8 +80,9 @@ def roc_auc(labels: ArrayLike, scores: ArrayLike) -> float:
     count, others = int(positive.sum()), int((~positive).sum())
     if not count or not others:
         raise ValueError(f"labels: expected both classes, got {count} positive and {others} negative")
-    ranks = 2.0 * rankdata(scores)[positive].sum() - count * (count + 1)  # of positives among the others
-    return float(ranks / count / (2 * others))
+    ranks = rankdata(np.asarray(scores))[positive].sum()
+    above = 2.0 * ranks - count * (count + 1)  # twice the pairs of which the positive has the larger score
+    return float(above / count / (2 * others))
 
 
 @lru_cache(maxsize=2)

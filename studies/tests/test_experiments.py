@@ -23,7 +23,7 @@ from studies import attacks, commands  # noqa: F401  # adds its commands
 from studies import experiment as harness
 from studies.attacks import find as find_attack
 from studies.benchmarks.speed import app
-from studies.experiments import EXPERIMENTS
+from studies.experiments import EXPERIMENTS, HOMES
 from studies.peers.record import RECORDS
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +61,12 @@ def test_pages_have_commands_and_the_page_of_results_lists_all_experiments() -> 
     assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == set(EXPERIMENTS)
     speed = {command.split()[1] for command in listed() if command.startswith("studies.benchmarks.speed")}
     assert speed < set(BENCHMARKS) == set(SPEED)
+
+
+def test_an_experiment_is_a_declaration_of_at_most_150_lines() -> None:
+    files = {home: ROOT / "studies" / f"{home.replace('.', '/')}.py" for home in HOMES.values()}
+    sizes = {home: len(file.read_text(encoding="utf-8").splitlines()) for home, file in files.items()}
+    assert {home: size for home, size in sizes.items() if size > 150} == {}
 
 
 @pytest.mark.parametrize("command", listed())

@@ -28,7 +28,6 @@ from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.algorithms import check_integer, check_number
 from fbo_flower.algorithms.records import natural_key
-from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated import Bounds, cooled, exploit, perturbed
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
@@ -37,12 +36,10 @@ from studies.tuning.per_client import PerClient
 
 
 class FedPop(PerClient):
-    """An evolving population of configurations of the clients, around another strategy.
+    """An evolving population of configurations of the clients; `PerClient` describes the other settings.
 
     Parameters
     ----------
-    strategy : trains the model; samples clients, aggregates and evaluates as it does alone
-    space : search space of the clients' hyperparameters
     center : the base of the population; None: drawn from the space
     num_configs : `K`, configurations in the population; best the number of clients in a round
     width : largest step of a change, in the unit cube of the space
@@ -52,15 +49,6 @@ class FedPop(PerClient):
     discount : of a loss that is one round older, in a configuration's score
     num_rounds : rounds over which `width` falls to 0 as a cosine does, after which nothing changes; None: it
         stays
-    loss : name of the metric in training replies that is to become small
-    maximize : whether the metric is to become large, such as an accuracy
-    bounds : least and largest value of the metric; a reply with another one is left out. None: any
-    seed : of the draws
-
-    Raises
-    ------
-    ConfigError
-        If a setting is wrong, or no client reports the metric.
     """
 
     def __init__(
@@ -81,9 +69,7 @@ class FedPop(PerClient):
         bounds: Bounds | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(strategy, loss, maximize, bounds)
-        if not isinstance(space, SearchSpace):
-            raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}")
+        super().__init__(strategy, space, loss, maximize, bounds, seed)
         check_integer("num_configs", num_configs, 1)
         check_integer("every", every, 1)
         check_number("quantile", quantile, 0.0, 0.5)
@@ -91,7 +77,6 @@ class FedPop(PerClient):
             check_number(name, value, 0.0, 1.0)
         if num_rounds is not None:
             check_integer("num_rounds", num_rounds, 1)
-        self._space, self.seed = space, seed
         self.width, self.every, self.quantile, self.resample = width, every, quantile, resample
         self.discount, self.num_rounds = discount, num_rounds
         rng = generator(seed, "fedpop", "configs")

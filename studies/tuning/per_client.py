@@ -16,10 +16,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated import Bounds, Judge, client_metrics, is_number
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.space import Config
+from fbo_flower.space import Config, SearchSpace
 
 
 class PerClient(Strategy):
@@ -27,17 +27,34 @@ class PerClient(Strategy):
 
     Parameters
     ----------
-    strategy : trains the model
+    strategy : trains the model; samples clients, aggregates and evaluates as it does alone
+    space : search space of the clients' hyperparameters, whose names the clients read
     loss : name of the metric in training replies that is to become small
     maximize : whether the metric is to become large, such as an accuracy
     bounds : least and largest value that the metric can have; a reply with another one is left out, model and
         all. None: any finite number is believed
+    seed : of the draws
+
+    Raises
+    ------
+    ConfigError
+        If a setting is wrong, or no client reports the metric.
     """
 
-    def __init__(self, strategy: Strategy, loss: str, maximize: bool, bounds: Bounds | None) -> None:
+    def __init__(
+        self,
+        strategy: Strategy,
+        space: SearchSpace,
+        loss: str,
+        maximize: bool,
+        bounds: Bounds | None,
+        seed: int,
+    ) -> None:
         if not isinstance(strategy, Strategy):
             raise ConfigError(f"strategy: expected a flwr.serverapp.strategy.Strategy, got {strategy!r:.60}")
-        self.strategy = strategy
+        if not isinstance(space, SearchSpace):
+            raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}")
+        self.strategy, self._space, self.seed = strategy, space, seed
         self.loss, self.maximize = loss, maximize
         self._judge = Judge(bounds=bounds)
         self._sent: list[Message] = []

@@ -50,7 +50,7 @@ NETWORK_FRAMEWORKS = (
 
 
 def parts(quick: bool, directory: Path) -> list[Part]:
-    """Return all parts; quick: one or two seeds of three rounds."""
+    """Return all parts; quick: one seed of three rounds."""
     rounds, draws = {"num_rounds": 3 if quick else 30}, {"num_draws": 8 if quick else 64}
     seeds, first = range(1 if quick else 12), next(iter(FUNCTIONS))
     mesh = 6 if quick else 10
@@ -64,7 +64,7 @@ def parts(quick: bool, directory: Path) -> list[Part]:
     odd = [f"{kind}, {weights}" for kind in special.KINDS for weights in special.WEIGHTS]
     pairs = [(f"{kind}, reliability", f"{kind}, uniform") for kind in special.KINDS]
     return [
-        Part("f1", run_one, [first], rows, range(2 if quick else 40), {"swept": {}, **usual}, **shown),
+        Part("f1", run_one, [first], rows, range(1 if quick else 40), {"swept": {}, **usual}, **shown),
         Part("functions", run_one, [*rows][1:], rows, seeds, {"swept": {}, **usual}, **shown),
         Part("networks", run_one, nets, NETWORK_FRAMEWORKS, seeds, {"swept": {}, **net}, **shown),
         Part("odd agents", special.odd_agents, ["f1"], odd, seeds, usual, pairs=pairs, at=at, first=0),

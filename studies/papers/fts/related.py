@@ -8,13 +8,15 @@ of functions.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fbo_flower.simulation import Start, observations, prior_study
-from fbo_flower.simulation.problems import make_problem
+from fbo_flower.simulation.problems import Problem, make_problem
+from fbo_flower.study import Study
 from studies import experiment as runs
 from studies.experiment import Arrays, Experiment, Part
 
@@ -50,23 +52,32 @@ def parts(quick: bool, directory: Path) -> list[Part]:
 EXPERIMENT = Experiment("FTS when half of the agents are unrelated", parts)
 
 
+def made(function: int) -> Problem:
+    """Return a set of functions."""
+    return make_problem("gp-samples", NUM_AGENTS, function, {**GP, "function_seed": function})
+
+
+@lru_cache(maxsize=1)
+def before(function: int) -> Study:
+    """Return the study of agents that tuned alone, of which variants hold observations."""
+    return prior_study(made(function), "ts", PRIOR_ROUNDS, 70_000 + function, "inline")
+
+
 def run_function(part: str, variant: str, function: int, num_iterations: int) -> Arrays:
     """Run one variant on one set of functions; return minus simple regret `(agents, iterations + 1)`."""
-    problem = make_problem("gp-samples", NUM_AGENTS, function, {**GP, "function_seed": function})
     algorithm, extra = VARIANTS[variant]
     options: dict[str, Any] = {"num_initial": NUM_INITIAL, **extra}
     held, who = None, tuple(range(NUM_AGENTS))
     if part == PARTS[0]:
         names = tuple(str(agent) for agent in TARGETS)
-        before = prior_study(problem, "ts", PRIOR_ROUNDS, 70_000 + function, "inline")
-        held, who = observations(before, problem, without=names), TARGETS
+        held, who = observations(before(function), made(function), without=names), TARGETS
         if algorithm != "ts":
             options |= {"targets": names}
             options |= {} if extra.get("advice") == "random" else {"communication": "once"}
         if extra.get("advice") in {"portfolio", "random"}:
             options |= {"schedule": "first-5"}
     study = runs.run(
-        problem, algorithm, options, num_iterations + 1, function, start=Start(observations=held)
+        made(function), algorithm, options, num_iterations + 1, function, start=Start(observations=held)
     )
     regret = np.array([study.regret.where(agent=str(a))["simple"] for a in who], dtype=np.float64)
     values, related = -regret[:, NUM_INITIAL - 1 :], np.array(who) < NUM_RELATED

@@ -13,10 +13,11 @@ from typing import ClassVar
 import numpy as np
 
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation.problems import XArmed, best_by_closing_in, make_problem
+from fbo_flower.simulation import PROBLEMS
+from fbo_flower.simulation.problems import XArmed, best_by_closing_in
 from studies.experiment import Arrays, Experiment, Part
 from studies.papers.pne import gp_reference, reference
-from studies.papers.pne.client import BanditRun, Shifted
+from studies.papers.pne.client import BanditRun
 from studies.problems import functions
 
 
@@ -115,18 +116,9 @@ def drivers(budget: int) -> Mapping[str, Driver]:
     return {**(processes if budget <= GP_BUDGET else {}), **others, **plain}
 
 
-def problem(name: str, seed: int) -> XArmed:
-    """Return a function with ten agents, noise U(-.1, .1) and shifts of standard deviation .05."""
-    if name in CLASSICS:
-        return CLASSICS[name](10, seed)
-    found = make_problem(name, 10, seed, {})
-    assert isinstance(found, XArmed)
-    return found
-
-
 def compare(function: str, seed: int, budget: int) -> Arrays:
     """Run all algorithms; return regret per pull and simple regret of each, of every client."""
-    surface, found = Shifted(problem(function, seed)), Arrays()
+    surface, found = {**PROBLEMS, **CLASSICS}[function](10, seed), Arrays()
     for name, driver in drivers(budget).items():
         run = driver(surface, budget, seed)
         found |= {f"{name}/regret per pull": run.final / budget, f"{name}/simple regret": run.simple}

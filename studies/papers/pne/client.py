@@ -14,51 +14,26 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.bandits import partition
-from fbo_flower.simulation.problems import Problem, XArmed
+from fbo_flower.simulation.problems import Problem
 
 NOISE_CHUNK = 1 << 16  # noise draws in memory
 
 
 class Surface(Protocol):
-    """The clients' objectives, as functions of cells."""
+    """The clients' objectives, as functions of cells; an `XArmed` problem is one."""
 
     @property
-    def num_clients(self) -> int: ...
+    def num_agents(self) -> int: ...
     @property
     def dimension(self) -> int: ...
     @property
     def noise(self) -> float: ...
 
-    def values(self, points: Array, client: int) -> Array:
+    def values(self, points: Array, client: int, /) -> Array:
         """Return values without noise, `(n,)`, at points `(n, D)`."""
         ...
 
-    def optimum(self, client: int) -> float: ...
-
-
-@dataclass(frozen=True)
-class Shifted:
-    """The surface of one of the shifted test functions."""
-
-    problem: XArmed
-
-    @property
-    def num_clients(self) -> int:
-        return self.problem.num_agents
-
-    @property
-    def dimension(self) -> int:
-        return self.problem.dimension
-
-    @property
-    def noise(self) -> float:
-        return self.problem.noise
-
-    def values(self, points: Array, client: int) -> Array:
-        return self.problem.values(points, client)
-
-    def optimum(self, client: int) -> float:
-        return self.problem.optimum(client)
+    def optimum(self, client: int, /) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -78,7 +53,7 @@ class Tabulated:
     table: dict[tuple[int, bytes], float] = field(default_factory=dict, repr=False, compare=False)
 
     @property
-    def num_clients(self) -> int:
+    def num_agents(self) -> int:
         return self.problem.num_agents
 
     @property

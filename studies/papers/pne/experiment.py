@@ -22,7 +22,7 @@ from fbo_flower.storage import read_arrays
 from studies.experiment import Arrays, Experiment, OnJob, Part, has_data, job, load, run_jobs
 from studies.papers.pne import guarantees as checks
 from studies.papers.pne import reference
-from studies.papers.pne.client import Shifted, Surface, Tabulated, thinned
+from studies.papers.pne.client import Surface, Tabulated, thinned
 from studies.problems import LandmineSVM
 
 FUNCTIONS = ("garland", "double-sine", "himmelblau", "ackley", "rastrigin-10d")
@@ -34,7 +34,7 @@ LANDMINE_NOISE = 0.1  # half the range
 
 def parts(quick: bool, directory: Path) -> list[Part]:
     """Return all parts; quick: hundreds of evaluations, two seeds."""
-    budgets = (500, 1000) if quick else (20_000, 100_000)
+    budgets = (300, 600) if quick else (20_000, 100_000)
     stddevs = (0.05,) if quick else (0.01, 0.05, 0.1)
     surfaces = {f"{p}, sd {s:g}": (p, s) for p in FUNCTIONS for s in stddevs}
     few = {p: (p, 0.05) for p in NEURAL}
@@ -86,7 +86,7 @@ def run(
     problem, stddev = surfaces[title]
     chosen = make_problem(problem, None, seed, {"shift_stddev": stddev})
     assert isinstance(chosen, XArmed)
-    return records(Shifted(chosen), budget, seed, names)
+    return records(chosen, budget, seed, names)
 
 
 def tabulate(field: int, depth: int) -> Arrays:

@@ -48,14 +48,14 @@ class _Data:
 
 def gp_pne(surface: Surface, budget: int, seed: int) -> BanditRun:
     """Run the Gaussian-process variant."""
-    clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]
+    clients = [Client(surface, m, budget, seed) for m in range(surface.num_agents)]
     simple = _together(clients, budget, seed)
     return finish(clients, simple)
 
 
 def local_gp(surface: Surface, budget: int, seed: int) -> BanditRun:
     """Run GP-UCB at every client alone: the same model and search in a federation of one."""
-    clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]
+    clients = [Client(surface, m, budget, seed) for m in range(surface.num_agents)]
     return finish(clients, np.concatenate([_together([client], budget, seed) for client in clients]))
 
 
@@ -117,7 +117,7 @@ def _model(dim: int, setting: tuple[int, int], residual: float) -> SharedMeanMod
 
 def random_search(surface: Surface, budget: int, seed: int) -> BanditRun:
     """Run random search; it recommends the point with the best value seen."""
-    clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]
+    clients = [Client(surface, m, budget, seed) for m in range(surface.num_agents)]
     simple = []
     for client in clients:
         points = generator(seed, "random", client.client).random((budget, surface.dimension))
@@ -129,7 +129,7 @@ def random_search(surface: Surface, budget: int, seed: int) -> BanditRun:
 
 def sobol_halving(surface: Surface, budget: int, seed: int) -> BanditRun:
     """Run successive halving of Sobol points: `K log2 K <= T`, equal shares of the budget per round."""
-    clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]
+    clients = [Client(surface, m, budget, seed) for m in range(surface.num_agents)]
     size = 1
     while 2 * size * math.log2(2 * size) <= budget:
         size *= 2

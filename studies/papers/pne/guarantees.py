@@ -22,7 +22,7 @@ from fbo_flower.numerics.bandits.elimination import Constants
 from fbo_flower.simulation.problems import Garland, shifts
 from studies.experiment import Arrays
 from studies.papers.pne import reference
-from studies.papers.pne.client import Shifted, locate, lost
+from studies.papers.pne.client import locate, lost
 
 SHARP_GAP, SHARP_BUDGET = 0.02, 4000
 
@@ -47,7 +47,7 @@ class Peaks:
     dimension = 1
 
     @property
-    def num_clients(self) -> int:
+    def num_agents(self) -> int:
         return len(self.peaks)
 
     def values(self, points: Array, client: int) -> Array:
@@ -69,7 +69,7 @@ def smooth_enough(surface: Peaks, nu: float, rho: float) -> bool:
     """Return whether all pairs of 1024 points satisfy the assumption, for each client and for the mean."""
     size = 1024
     x = (np.arange(size)[:, np.newaxis] + 0.5) / size
-    functions = [surface.values(x, m) for m in range(surface.num_clients)]
+    functions = [surface.values(x, m) for m in range(surface.num_agents)]
     depth = np.zeros((size, size), dtype=int)  # depth of the smallest cell that has both points
     for h in range(1, 11):
         index = locate(x, h)
@@ -86,7 +86,7 @@ def smooth_enough(surface: Peaks, nu: float, rho: float) -> bool:
 
 def lost_sharp(problem: str, rho: str, seed: int) -> Arrays:
     """Return which clients lose a sharp peak beside a wide hill; `smooth` is 1 if the assumption holds."""
-    constants = Constants(SHARP_BUDGET, 1 / SHARP.num_clients, rho=float(rho))
+    constants = Constants(SHARP_BUDGET, 1 / SHARP.num_agents, rho=float(rho))
     transition = elimination.transition_depth(1.0, float(rho), SHARP_GAP)
     run = reference.pne(SHARP, SHARP_BUDGET, seed, transition, constants)
     gone = [lost(run, m, np.array([peak])) is not None for m, peak in enumerate(SHARP.peaks)]
@@ -98,6 +98,6 @@ def lost_garland(problem: str, rho: str, seed: int, budget: int) -> Arrays:
     garland = Garland(10, seed)
     constants = Constants(budget, 0.1, rho=float(rho))
     transition = elimination.transition_depth(1.0, float(rho), 0.01)
-    run = reference.pne(Shifted(garland), budget, seed, transition, constants)
+    run = reference.pne(garland, budget, seed, transition, constants)
     cusps = np.pi / 6 + shifts(garland)
     return {"lost": np.array([lost(run, m, cusp) is not None for m, cusp in enumerate(cusps)], float)}

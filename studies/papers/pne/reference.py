@@ -55,8 +55,8 @@ def pne(
     constants: Constants | None = None,
 ) -> BanditRun:
     """Run PF-PNE; `transition` `H0` is -1 for LocalPNE and `elimination.NEVER` for Fed-PNE."""
-    constants = constants or Constants(budget, 1.0 / surface.num_clients)
-    clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]
+    constants = constants or Constants(budget, 1.0 / surface.num_agents)
+    clients = [Client(surface, m, budget, seed) for m in range(surface.num_agents)]
     levels: list[dict[int, _Level]] = [{} for _ in clients]
     shared = _stage_one(clients, levels, transition, constants)
     alone = [
@@ -218,7 +218,7 @@ def pull_many(tree: Tree, num_pulls: int, value: Callable[[int, int], float], no
 def local_hct(surface: Surface, budget: int, seed: int) -> BanditRun:
     """Run HCT at every client alone; like the others, it recommends the cell with the best lower bound."""
     options = hct.HCTOptions(surface.dimension)
-    clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]
+    clients = [Client(surface, m, budget, seed) for m in range(surface.num_agents)]
     simple = np.array([_search(client, budget, options) for client in clients])
     return finish(clients, simple)
 
@@ -249,7 +249,7 @@ def _search(client: Client, budget: int, options: hct.HCTOptions) -> float:
 def racing_pne(surface: Surface, budget: int, seed: int, share: bool = True) -> BanditRun:
     """Run the racing variant; without `share`, stage 1 ends after the first cells and shares nothing."""
     options = RacingOptions(surface.dimension)
-    clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]
+    clients = [Client(surface, m, budget, seed) for m in range(surface.num_agents)]
     gathering = racing.Gathering(options, budget)
     count, total, within = ([np.empty(0) for _ in clients] for _ in range(3))
     while True:
@@ -292,8 +292,8 @@ def _race(
 def fed1_ucb(surface: Surface, budget: int, seed: int, noise_stddev: float = 1.0) -> BanditRun:
     """Run Fed1-UCB: one set of random arms, eliminated by the mean over the clients."""
     arms = ucb.random_arms(surface.dimension, np.random.default_rng([seed, 3]))
-    clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]
-    values = [surface.values(arms, m) for m in range(surface.num_clients)]
+    clients = [Client(surface, m, budget, seed) for m in range(surface.num_agents)]
+    values = [surface.values(arms, m) for m in range(surface.num_agents)]
     total, count = np.zeros((len(clients), len(arms))), np.zeros((len(clients), len(arms)), dtype=np.int64)
     active, length, phase = np.arange(len(arms)), ucb.phase_length(budget), 0
 
@@ -408,8 +408,8 @@ def fn_ucb(surface: Surface, budget: int, seed: int, options: ucb.NeuralOptions 
     """Run FN-UCB: neural features, and networks that are averaged over the clients."""
     options = options or ucb.NeuralOptions()
     arms = ucb.random_arms(surface.dimension, np.random.default_rng([seed, 3]))
-    clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]
-    values = np.array([surface.values(arms, m) for m in range(surface.num_clients)])
+    clients = [Client(surface, m, budget, seed) for m in range(surface.num_agents)]
+    values = np.array([surface.values(arms, m) for m in range(surface.num_agents)])
     state = NeuralClients(arms, len(clients), options, np.random.default_rng([seed, 4]))
     counts = np.zeros((len(clients), len(arms)), dtype=np.int64)
     for t in range(budget):

@@ -1,7 +1,7 @@
 """Replay RFMS in the paper's setting on tables: all pairs of openbox and lockbox, 20 + 40 configurations.
 
-The tables are computed first (`rfms.tables`), then every method is replayed on them (`rfms.replay`) and the
-runs are measured (`rfms.outcomes`). A table counts as one repetition, because its replications and lockboxes
+The tables are computed first (`rfms.tables`), then every method is replayed on them and measured
+(`rfms.replay`). A table counts as one repetition, because its replications and lockboxes
 share its losses. Tables with the same seed share rows, which the standard errors ignore.
 
 [Sun2019] Sun et al. High dimensional restrictive federated model selection with multi-objective Bayesian
@@ -21,9 +21,8 @@ import numpy as np
 from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.reports.selection import PROTOCOLS
 from studies.experiment import Arrays, Experiment, Line, OnJob, Part, run_jobs
-from studies.papers.rfms import outcomes, tables
-from studies.papers.rfms.outcomes import CHOICES, HINDSIGHT
-from studies.papers.rfms.replay import METHODS, Size
+from studies.papers.rfms import replay, tables
+from studies.papers.rfms.replay import CHOICES, HINDSIGHT, METHODS, Size
 from studies.papers.rfms.tables import Key
 
 SMALL: tuple[tuple[str, Mapping[str, Any]], ...] = (
@@ -138,13 +137,13 @@ def measure(
     problem: str, place: int, keys: Sequence[Key], directory: str, num_replications: int, size: Size
 ) -> Arrays:
     """Replay and measure all methods on a table, by its place among `keys`."""
-    return outcomes.measure(keys[place], directory, num_replications, size)
+    return replay.measure(keys[place], directory, num_replications, size)
 
 
 def weigh(problem: str, place: int, keys: Sequence[Key], directory: str, size: Size) -> Arrays:
     """Measure random searches on a table with a class weight, and on its partner without."""
     found: Arrays = {}
     for how, key in (("with", keys[place]), ("without", unweighted(keys[place]))):
-        drawn = outcomes.draw(key, directory, size)
+        drawn = replay.draw(key, directory, size)
         found |= {f"{choice}, {how}/loss": drawn[f"{choice}/loss"] for choice in SHOWN}
     return found

@@ -12,7 +12,6 @@ from fbo_flower.numerics.bandits import elimination, ucb
 from fbo_flower.simulation import make_problem, simulate
 from studies.papers.pne import gp_reference
 from studies.papers.pne import reference as plain
-from studies.papers.pne.client import Shifted
 
 DRIVERS: dict[str, Any] = {
     "pf-pne": lambda surface, budget, seed, _: plain.pne(surface, budget, seed, 6),
@@ -41,7 +40,7 @@ def both(
     algorithm = make_algorithm("pf-pne" if driver in {"racing", "gp"} else driver, given)
     study = simulate(problem, algorithm=algorithm, seed=seed, engine="inline")
     named = {key: value for key, value in options.items() if key != ROUND}
-    return study, problem, DRIVERS[driver](Shifted(problem), budget, seed, named)
+    return study, problem, DRIVERS[driver](problem, budget, seed, named)
 
 
 def cumulative(study: Any, num_agents: int) -> Any:

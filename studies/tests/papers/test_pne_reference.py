@@ -12,7 +12,7 @@ from fbo_flower.numerics.bandits.elimination import NEVER
 from fbo_flower.simulation.problems import DoubleSine, Garland, Himmelblau
 from studies.papers.pne import client as pne_client
 from studies.papers.pne import reference
-from studies.papers.pne.client import Client, Shifted
+from studies.papers.pne.client import Client
 from studies.papers.pne.guarantees import SHARP, Peaks, lost_sharp, smooth_enough
 from studies.papers.pne.reference import NeuralClients, pull_many
 from studies.problems.synthetic import Ackley, Rastrigin10D
@@ -23,7 +23,7 @@ class PlainPNE:
 
     def __init__(self, surface, budget, transition, nu=1.0, rho=0.5, c=0.1):
         self.surface, self.budget, self.transition = surface, budget, transition
-        self.num_clients = surface.num_clients
+        self.num_clients = surface.num_agents
         self.nu, self.rho, self.c = nu, rho, c
         self.log_term = math.log(budget * self.num_clients)
         self.regret = np.zeros((self.num_clients, budget))
@@ -113,7 +113,7 @@ class PlainPNE:
     ],
 )  # fmt: skip
 def test_the_driver_has_the_regret_of_the_plain_version(problem_class, transition, noise):
-    surface = Shifted(problem_class(3, 5, noise=noise))
+    surface = problem_class(3, 5, noise=noise)
     run = reference.pne(surface, 3000, 5, transition)
     plain = PlainPNE(surface, 3000, transition).run()
     assert plain.done == [3000] * 3
@@ -123,7 +123,7 @@ def test_the_driver_has_the_regret_of_the_plain_version(problem_class, transitio
 
 
 def test_the_comparison_notices_another_constant():
-    surface = Shifted(Himmelblau(3, 5, noise=0.0))
+    surface = Himmelblau(3, 5, noise=0.0)
     run = reference.pne(surface, 3000, 5, 6)
     plain = PlainPNE(surface, 3000, 6, c=0.11).run()
     assert abs(run.final - plain.regret.sum(axis=1)).max() > 1
@@ -136,7 +136,7 @@ def same(one, other):
 
 
 def test_a_gap_of_zero_is_fed_pne_and_h0_of_minus_one_is_local_pne():
-    surface = Shifted(Himmelblau(4, 1))
+    surface = Himmelblau(4, 1)
     algorithms = reference.algorithms(gap=0.0)
     same(algorithms["pf-pne"](surface, 5000, 1), algorithms["fed-pne"](surface, 5000, 1))
     apart = reference.algorithms(gap=2.0)
@@ -184,7 +184,7 @@ def test_one_global_optimum_costs_some_clients_linear_regret():
 
 
 def test_comparators_spend_their_budget_and_repeat():
-    surface = Shifted(Garland(3, 2))
+    surface = Garland(3, 2)
     for name, function in reference.algorithms().items():
         budget = 30 if name == "fn-ucb" else 1000
         run, again = function(surface, budget, 4), function(surface, budget, 4)
@@ -204,7 +204,7 @@ def test_fed1_ucb_keeps_the_best_arm_of_the_mean():
 
 
 def test_racing_stays_far_below_hct_on_a_cusp():
-    surface = Shifted(Garland(4, 11))
+    surface = Garland(4, 11)
     racing = reference.racing_pne(surface, 10000, 11).final.mean()
     assert racing < 0.6 * reference.local_hct(surface, 10000, 11).final.mean()
 

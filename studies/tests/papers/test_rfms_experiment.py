@@ -15,10 +15,20 @@ from fbo_flower.algorithms.rfms import state as rfms_state
 from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import BreastCancerSites, make_learner
-from studies.papers.rfms import outcomes as rfms_outcomes
+from studies.papers.rfms import replay as rfms_replay
 from studies.papers.rfms import tables as rfms_tables
-from studies.papers.rfms.outcomes import CHOICES, CRITERIA, HINDSIGHT, ServerView, shrunken
-from studies.papers.rfms.replay import METHODS, ReplayRun, ReplaySetting, Size, replay
+from studies.papers.rfms.replay import (
+    CHOICES,
+    CRITERIA,
+    HINDSIGHT,
+    METHODS,
+    ReplayRun,
+    ReplaySetting,
+    ServerView,
+    Size,
+    replay,
+    shrunken,
+)
 from studies.papers.rfms.tables import INBAG, Key, LossTable, keys, tabulate
 
 SPACE = make_learner("elastic-net").space
@@ -99,7 +109,7 @@ def test_a_replay_evaluates_what_the_algorithm_does_with_the_table_for_a_cube(na
         assert rfms_state.shipped(ours, criterion, method) == best
         assert chosen[best] not in failed
     done = np.array([i for i in chosen if i not in failed])
-    told = rfms_outcomes.seen(setting, done)
+    told = rfms_replay.seen(setting, done)
     for criterion, ship in (("mean", "mean"), ("max", "max"), ("guarded max", "guarded")):
         best = rfms_state.shipped(state, ship, method)
         assert chosen[best] == done[int(np.argmin(CRITERIA[criterion](told)))]
@@ -115,7 +125,7 @@ def test_where_one_site_is_beyond_help_the_guard_falls_back_on_the_mean():
     shipped = {s: rfms_state.shipped(state, s, METHODS["fmo"]) for s in ("max", "guarded", "mean")}
     assert shipped["guarded"] == shipped["mean"] == 1
     assert shipped["max"] != 1
-    assert int(np.argmin(CRITERIA["guarded max"](rfms_outcomes.seen(setting, np.array(taken))))) == 1
+    assert int(np.argmin(CRITERIA["guarded max"](rfms_replay.seen(setting, np.array(taken))))) == 1
 
 
 def test_volumes_and_losses_are_those_of_the_configurations_by_hand():
@@ -127,14 +137,14 @@ def test_volumes_and_losses_are_those_of_the_configurations_by_hand():
     by_hand = np.column_stack(
         [outbag[:, 1] / rows[1], (outbag[:, 0] + outbag[:, 2]) / (rows[0] + rows[2]), whole]
     )
-    np.testing.assert_allclose(rfms_outcomes.final_losses(setting, taken), by_hand)
+    np.testing.assert_allclose(rfms_replay.final_losses(setting, taken), by_hand)
     best = int(np.argmin(found.local[taken]))
-    paper, fair = rfms_outcomes.dominated(setting, METHODS["lso"], taken)
+    paper, fair = rfms_replay.dominated(setting, METHODS["lso"], taken)
     assert paper == pytest.approx(np.prod(1 - by_hand[best]))
     assert fair >= paper - 1e-12
-    sets, same = rfms_outcomes.dominated(setting, METHODS["fmo"], taken)
+    sets, same = rfms_replay.dominated(setting, METHODS["fmo"], taken)
     assert sets == same == pytest.approx(fair)
-    own, losses = rfms_outcomes.chosen_losses(setting, METHODS["lso"], taken)
+    own, losses = rfms_replay.chosen_losses(setting, METHODS["lso"], taken)
     by_name = dict(zip(CHOICES, losses, strict=True))
     assert own == by_name["local"] == whole[best]
     assert by_name[HINDSIGHT] == whole.min()
@@ -175,8 +185,8 @@ def test_shrinking_brings_noisy_losses_closer_to_the_truth():
 def test_a_table_is_measured_for_all_methods_and_criteria(monkeypatch):
     key = Key("breast-cancer-5sites", 0, 1, {"learner": "elastic-net"})
     settings = [ReplaySetting(table(2), SPACE, 1, box) for box in (0, 2, 3)]
-    monkeypatch.setattr(rfms_outcomes, "settings_of", lambda *_: settings)
-    found = rfms_outcomes.measure(key, "", 6, Size(5, 8, NUM_CONFIGS))
+    monkeypatch.setattr(rfms_replay, "settings_of", lambda *_: settings)
+    found = rfms_replay.measure(key, "", 6, Size(5, 8, NUM_CONFIGS))
     for name in METHODS:
         assert found[f"{name}/volume, paper"].shape == found[f"{name}/shipped loss"].shape == (6,)
     first, other = (found[f"{name}/volume, paper"] for name in ("lso", "fmo"))
@@ -184,8 +194,8 @@ def test_a_table_is_measured_for_all_methods_and_criteria(monkeypatch):
     assert found["lso/paper: wins over fmo"] == pytest.approx(((first > other) + ties).mean())
     assert {f"{name}/loss" for name in CHOICES} <= set(found)
     assert found["mean/loss"].shape == (18,), "of the three methods that choose by the mean"
-    drawn = rfms_outcomes.draw(key, "", Size(5, 8, NUM_CONFIGS))
-    assert drawn["mean/loss"].shape == (3 * rfms_outcomes.NUM_DRAWS,)
+    drawn = rfms_replay.draw(key, "", Size(5, 8, NUM_CONFIGS))
+    assert drawn["mean/loss"].shape == (3 * rfms_replay.NUM_DRAWS,)
 
 
 # -- test_rfms_tables ----------------------------------------------------------------------------

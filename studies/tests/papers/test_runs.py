@@ -15,7 +15,6 @@ from studies.papers.co_kg import special
 from studies.papers.fts import landmine, messages, private
 from studies.papers.pne import budgets, gp_reference
 from studies.papers.pne.budgets import CLASSICS
-from studies.papers.pne.client import Shifted
 from studies.problems.outputs import PROBLEMS, forest, hartmann, shift, zdt1
 
 # -- families ------------------------------------------------------------------------------------
@@ -149,13 +148,13 @@ def test_no_point_is_better_than_the_optimum_and_values_are_in_the_unit_interval
 @pytest.mark.parametrize("name", ["random", "halving", "local-gp"])
 @pytest.mark.parametrize("budget", [1, 7, 40])
 def test_comparators_spend_exactly_their_budget(name, budget):
-    run = budgets.drivers(budget)[name](Shifted(CLASSICS["branin"](2, 1)), budget, 5)
+    run = budgets.drivers(budget)[name](CLASSICS["branin"](2, 1), budget, 5)
     assert run.pulls.tolist() == [budget] * 2
     assert (run.simple >= -1e-9).all()
 
 
 def test_with_one_objective_and_few_pulls_agents_together_are_ahead_of_each_alone():
-    surface = Shifted(CLASSICS["hartmann-3"](8, 2, shift_stddev=0.02))
+    surface = CLASSICS["hartmann-3"](8, 2, shift_stddev=0.02)
     together, alone = (drive(surface, 20, 2) for drive in (gp_reference.gp_pne, gp_reference.local_gp))
     assert together.final.mean() < 0.7 * alone.final.mean()
 

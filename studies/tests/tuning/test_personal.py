@@ -15,8 +15,7 @@ from fbo_flower import Float, Int, SearchSpace
 from fbo_flower.algorithms import find
 from fbo_flower.simulation import FIRST_NODE, InProcessGrid
 from studies.tuning import Personal
-from studies.tuning.personal import _Levels, expected
-from studies.tuning.personal_agents import PersonalAgents
+from studies.tuning.personal import PersonalAgents, _Levels, expected
 
 OWN = SearchSpace({"step": Float(0.0, 1.0)})
 
