@@ -124,6 +124,7 @@ class Report:
 _UNKNOWN = {"failures": "", "outputs": math.nan, "stopped": -1, "predicted": math.nan, "times": math.nan}
 _COLUMNS = ("points", "values", "trials", "pulls", "counts", "deviations", "feasible", *_UNKNOWN)
 _MEASURE = "measure "  # and its name: the beginning of the name of an array
+_NO_IDS: IntArray = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class Trials:
 
     points: Array
     values: Array = field(default_factory=partial(np.empty, 0))
-    trials: IntArray = field(default_factory=partial(np.empty, 0, np.int64))
+    trials: IntArray = field(default_factory=_NO_IDS.copy)
     failures: TextArray | None = None
     pulls: IntArray | None = None
     counts: IntArray | None = None
