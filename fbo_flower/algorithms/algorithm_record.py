@@ -84,6 +84,7 @@ class AlgorithmRecord:
     style : colour and line in plots; None: a style derived from the name
     page : path or address of the page on its paper: equations, choices, errata; "" if there is none
     caution : a warning that `help()` of the strategy and the command line show to users
+    kind : the class, if it is not registered by a package, such as one in a notebook; None: `home` names it
     """
 
     name: str
@@ -99,6 +100,7 @@ class AlgorithmRecord:
     style: PlotStyle | None = None
     page: str = ""
     caution: str = ""
+    kind: type[Algorithm[Any]] | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -127,6 +129,8 @@ class AlgorithmRecord:
         ConfigError
             If the class cannot be imported, is not an `Algorithm`, or has another `name` than the record.
         """
+        if self.kind is not None:
+            return self.kind
         from fbo_flower.algorithms.protocol import Algorithm  # built on numpy; a record is plain text
 
         kind = load_home(self.name, self.home)
@@ -136,28 +140,6 @@ class AlgorithmRecord:
         if own != self.name:
             raise ConfigError(f"{self.name}: expected {self.home} to have this name, got name = {own!r}")
         return kind
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalRecord(AlgorithmRecord):
-    """The record of a class that is not registered by a package, such as one in a notebook."""
-
-    kind: type[Algorithm[Any]]
-
-    @classmethod
-    def of(cls, kind: type[Algorithm[Any]]) -> LocalRecord:
-        """Return the record of a class; what its messages reveal is not known."""
-        text = " ".join((kind.__doc__ or "").split()) or "an algorithm of your own"
-        unknown = "not described"
-        return cls(
-            name=kind.name, home=f"{kind.__module__}:{kind.__name__}", kind=kind,
-            summary=text.partition(". ")[0].rstrip("."), server_sends=unknown, agent_sends=unknown,
-            inference="Not known: nobody has described it.",
-        )  # fmt: skip
-
-    def load(self) -> type[Algorithm[Any]]:
-        """Return the class."""
-        return self.kind
 
 
 def load_home(name: str, home: str) -> Any:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,9 @@ class Report:
 # what stands in a column for rows about which a table says nothing; other columns are there for all rows
 _UNKNOWN = {"failures": "", "outputs": math.nan, "stopped": -1, "predicted": math.nan, "times": math.nan}
 _COLUMNS = ("points", "values", "trials", "pulls", "counts", "deviations", "feasible", *_UNKNOWN)
+_columns_of: Callable[[Any], tuple[Any, ...]] = attrgetter(*_COLUMNS)
 _MEASURE = "measure "  # and its name: the beginning of the name of an array
+_NO_IDS: IntArray = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,7 @@ class Trials:
 
     points: Array
     values: Array = field(default_factory=partial(np.empty, 0))
-    trials: IntArray = field(default_factory=partial(np.empty, 0, np.int64))
+    trials: IntArray = field(default_factory=_NO_IDS.copy)
     failures: TextArray | None = None
     pulls: IntArray | None = None
     counts: IntArray | None = None
@@ -225,10 +228,9 @@ class Trials:
         """
         tables = (self, *others)
         columns = dict[str, Any]()
-        for name in _COLUMNS:
-            found, known, missing = [], None, list[int]()
-            for number, table in enumerate(tables):
-                found.append(column := getattr(table, name))
+        for name, *found in zip(_COLUMNS, *map(_columns_of, tables), strict=True):
+            known, missing = None, list[int]()
+            for number, column in enumerate(found):
                 if column is None:
                     missing.append(number)
                 else:
@@ -247,8 +249,8 @@ class Trials:
         If none of them was stopped, or failed, the columns about that are left out.
         """
         columns = dict[str, Any]()
-        for name in _COLUMNS:
-            if (column := getattr(self, name)) is not None:
+        for name, column in zip(_COLUMNS, _columns_of(self), strict=True):
+            if column is not None:
                 columns[name] = column[chosen]
         if "stopped" in columns and (columns["stopped"] < 0).all():
             columns |= {"stopped": None, "predicted": None}

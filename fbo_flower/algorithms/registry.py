@@ -26,7 +26,6 @@ from fbo_flower.algorithms.algorithm_record import (
     UNKNOWN,
     VALUES,
     AlgorithmRecord,
-    LocalRecord,
     Meaning,
 )
 from fbo_flower.algorithms.built_in import RECORDS
@@ -113,7 +112,12 @@ def register(algorithm: type[Algorithm[Any]] | AlgorithmRecord) -> None:
     packaged = BUILT_IN.get(kind.name) or (_plugin(kind.name) if kind.name in _entries() else None)
     if packaged is None:
         if kind.name not in _LOCAL or _LOCAL[kind.name].load() is not kind:
-            _LOCAL[kind.name] = LocalRecord.of(kind)
+            text = " ".join((kind.__doc__ or "").split()) or "an algorithm of your own"
+            _LOCAL[kind.name] = AlgorithmRecord(
+                name=kind.name, home=f"{kind.__module__}:{kind.__name__}", kind=kind,
+                summary=text.partition(". ")[0].rstrip("."), server_sends="not described",
+                agent_sends="not described", inference="Not known: nobody has described it.",
+            )  # fmt: skip
     elif packaged.load() is not kind and kind.__module__.partition(".")[0] != packaged.home.partition(".")[0]:
         # a class of the same package may be a form of the recorded one, as `pf-pne` has several
         raise ConfigError(

@@ -332,54 +332,52 @@ def side_by_side(
     """
     if greenlet is None:
         return _one_by_one(all_work, on_end)
-    agents, part, size = list[_AtWork[T]](), list[_AtWork[T]](), 0
-    workers, idle = list[Any](), list[Any]()
+    agents, workers, idle = list[_AtWork[T]](), list[Any](), list[Any]()
 
-    def advance(agent: _AtWork[T], answer: Any) -> None:
-        """Let an agent work up to its next request or its end; what it calls `outside` is called here."""
-        worker = agent.worker
-        asked = worker.throw(answer.error) if isinstance(answer, Failed) else worker.switch(answer)
-        while callable(asked):
-            try:
-                answer = asked()
-            except Exception as error:
-                asked = worker.throw(error)
-            else:
-                asked = worker.switch(answer)
-        agent.request = asked
-        if asked is None:
-            idle.append(worker)
-            on_end()
-
-    def finish() -> None:
-        """Compute what the agents of a part ask for until all have ended."""
-        while waiting := [agent for agent in part if agent.request is not None]:
-            for group in _groups(waiting):
-                answers = computed([agent.request for agent in group])
-                for agent, answer in zip(group, answers, strict=True):
-                    advance(agent, answer)
-
-    try:
+    def turns() -> Iterator[tuple[_AtWork[T], Any]]:
+        """Yield each agent that can go on, and what it gets: itself at the beginning, then results."""
+        part, size = list[_AtWork[T]](), 0  # an agent holds what it has computed until its part has ended
         for work in all_work:
             if not idle:
                 workers.append(_new_worker())
                 idle.append(workers[-1])
-            agent = _AtWork(work, idle.pop())
-            agents.append(agent)
-            advance(agent, agent)
-            if agent.request is None:
-                continue
-            # an agent holds what it has computed until its whole part has ended
-            if part and size + agent.request.held > TOGETHER:
-                finish()
-                part, size = [], 0
-            part.append(agent)
-            size += agent.request.held
-        finish()
+            agents.append(agent := _AtWork(work, idle.pop()))
+            yield agent, agent
+            if agent.request is not None:
+                part.append(agent)
+                size += agent.request.held
+            if size > TOGETHER:
+                yield from _results(part)
+                size = 0
+        yield from _results(part)
+
+    try:
+        for agent, answer in turns():
+            worker = agent.worker
+            asked = worker.throw(answer.error) if isinstance(answer, Failed) else worker.switch(answer)
+            while callable(asked):  # what the agent calls `outside`
+                try:
+                    found = asked()
+                except Exception as error:
+                    asked = worker.throw(error)
+                else:
+                    asked = worker.switch(found)
+            agent.request = asked
+            if asked is None:
+                idle.append(worker)
+                on_end()
     finally:  # after Ctrl-C agents wait, which close their memories as they are ended
         for worker in workers:
             worker.throw()
     return [agent.result for agent in agents]  # type: ignore[misc]  # None only if the result is None
+
+
+def _results(part: list[_AtWork[T]]) -> Iterator[tuple[_AtWork[T], Any]]:
+    """Yield agents and what they wait for until all have ended."""
+    while part:
+        for group in _groups(part):
+            yield from zip(group, computed([agent.request for agent in group]), strict=True)
+        part[:] = [agent for agent in part if agent.request is not None]
 
 
 def _one_by_one(all_work: Iterable[Callable[[], T]], on_end: Callable[[], object]) -> list[T | Failed]:

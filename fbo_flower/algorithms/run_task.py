@@ -134,8 +134,8 @@ def check_query(algorithm: str, query: object, dimension: int) -> None:
         raise HookError(f"{expected}, got {got}; return Trials(np.array(points, dtype=np.float64))")
     if points.ndim != 2 or points.shape[1] != dimension or not len(points):
         raise HookError(f"{expected}, got {points.shape}; of one point return Trials(point[None])")
-    outside = points[~((points >= 0.0) & (points <= 1.0))]
-    if outside.size:
+    if not (np.minimum.reduce(points, axis=None) >= 0.0 and np.maximum.reduce(points, axis=None) <= 1.0):
+        outside = points[~((points >= 0.0) & (points <= 1.0))]  # NaN, too
         raise HookError(f"{expected}, got {outside[0]:g}; return Trials(np.clip(points, 0, 1))")
     if query.pulls is not None and (query.pulls.shape != points.shape[:1] or (query.pulls < 1).any()):
         raise HookError(f"{where}: expected pulls ({len(points)},) from 1 on, got {query.pulls}")

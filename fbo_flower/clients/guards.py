@@ -255,7 +255,7 @@ def disclosure_of(
     disclose: str, algorithm: Algorithm[Any], task: Task, result: TaskResult
 ) -> wire.Disclosure:
     """Return what leaves the agent besides its report, as the operator's setting `disclose` allows."""
-    within_sum = algorithm.secure_sums and task.phase in (Phase.EVALUATE, Phase.REVEAL)  # nothing is new
+    within_sum = task.phase in (Phase.EVALUATE, Phase.REVEAL) and algorithm.secure_sums  # nothing is new
     if disclose == "none" or within_sum:
         return wire.Disclosure()
     outcome = result.outcome

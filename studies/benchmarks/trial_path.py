@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from types import FrameType
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # it has no types
+from greenlet import getcurrent  # type: ignore[import-untyped]  # it has no types
 
 from fbo_flower import Float, SearchSpace
 from studies.experiment import run
 
 AGENTS, STEADY, LAST = 20, 10, 14
+OURS = "/fbo_flower/"
 
 
 class Path:
@@ -23,7 +23,6 @@ class Path:
     def __init__(self) -> None:
         self.calls: Counter[tuple[str, str, int]] = Counter()
         self.types: set[type] = set()  # of which an object was made; named tuples are not seen
-        self.depth: MutableMapping[greenlet, int] = WeakKeyDictionary()  # agents have stacks of their own
         self.deepest = 0
         self.on = False
 
@@ -32,22 +31,25 @@ class Path:
         if self.on and code.co_name == "__init__" and event == "call":
             kind = type(frame.f_locals.get("self"))
             self.types |= {kind} if kind.__module__.startswith("fbo_flower") else set()
-        if "/fbo_flower/" not in code.co_filename:
-            return
-        stack = getcurrent()
-        depth = self.depth.get(stack, self.depth.get(stack.parent or stack, 0))
-        if event == "call":
-            self.depth[stack] = depth + 1
-            if self.on:
-                self.calls[code.co_filename, code.co_qualname, code.co_firstlineno] += 1
-                self.deepest = max(self.deepest, depth + 1)
-        elif event == "return":
-            self.depth[stack] = depth - 1
+        if self.on and event == "call" and OURS in code.co_filename:
+            self.calls[code.co_filename, code.co_qualname, code.co_firstlineno] += 1
+            self.deepest = max(self.deepest, depth_of(frame))
 
     def per_trial(self) -> tuple[float, ...]:
         """Return the numbers of files, functions, calls per trial, the depth, and the number of types."""
         calls, files = per_trial(sum(self.calls.values())), {file for file, _, _ in self.calls}
         return len(files), len(self.calls), calls, self.deepest, len(self.types)
+
+
+def depth_of(frame: FrameType | None) -> int:
+    """Return how many of the package's functions are on the stack, those of an agent's driver included."""
+    depth, stack = 0, getcurrent()
+    while frame is not None:
+        depth += OURS in frame.f_code.co_filename
+        frame = frame.f_back
+        if frame is None and stack.parent is not None:
+            frame, stack = stack.parent.gr_frame, stack.parent
+    return depth
 
 
 def per_trial(calls: int) -> float:
