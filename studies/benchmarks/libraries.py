@@ -22,7 +22,6 @@ import io
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -79,7 +78,7 @@ def measure(quick: bool) -> list[dict[str, Any]]:
 def groups(quick: bool) -> dict[str, dict[str, tuple[int, Work]]]:
     """Return group -> library -> number of repetitions and the work."""
     some, few, pulls = (2, 1, 500) if quick else (10, 3, 4000)
-    scene = Scene.drawn()
+    dense, by_pivots = posteriors()
     effort = (2, 64) if quick else (10, 512)
     return {
         "Thompson sampling: fit, draw, maximise; 50 points": {
@@ -95,9 +94,9 @@ def groups(quick: bool) -> dict[str, dict[str, tuple[int, Work]]]:
             "PyXAB": (few, partial(hct_regret, pulls, False)),
         },
         "Wasserstein barycenter: 10 posteriors on 400 points": {
-            "fbo-flower, from pivots": (few, lambda number: scene.by_pivots(1e-6)),
-            "fbo-flower, dense": (few, lambda number: bures.barycenter(scene.dense, tolerance=1e-6)),
-            **({} if quick else {"POT": (1, partial(pot_barycenter, scene.dense))}),
+            "fbo-flower, from pivots": (few, by_pivots),
+            "fbo-flower, dense": (few, lambda number: bures.barycenter(dense, tolerance=1e-6)),
+            **({} if quick else {"POT": (1, partial(pot_barycenter, dense))}),
         },
         "q-knowledge gradient, q = 4, 20 observations": {
             "fbo-flower": (few, our_gradient),
@@ -253,45 +252,25 @@ def pyxab_hct(dim: int) -> Any:
 # -- the barycenter of ten posteriors ----------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Scene:
-    """The posteriors of ten agents, dense and at the pivots.
+def posteriors() -> tuple[Array, Work]:
+    """Return the dense posterior covariances of agents with random observations, and our work on pivots."""
+    points, rng = mesh(SIDE, 2, MEMORY), np.random.default_rng(0)
+    chosen = pivots.choose_pivots(points, HYPERPARAMETERS, 1e-8)
+    factor = pivots.pivot_factor(points[chosen.index], HYPERPARAMETERS)
+    directions, scale = pivots.principal(chosen.basis)
+    dense, whitened = [], []
+    for _ in range(AGENTS):
+        x = points[rng.integers(0, len(points), OBSERVATIONS)]
+        known = gp.posterior(x, np.zeros(len(x)), HYPERPARAMETERS)
+        dense.append(known.covariance(points))
+        at_pivots = known.covariance(points[chosen.index])
+        whitened.append(pivots.whiten(np.zeros(len(chosen.index)), at_pivots, factor)[1])
 
-    Attributes
-    ----------
-    dense, whitened : covariances of all points, and whitened ones of the pivots
-    directions, scale : of `pivots.principal`
-    """
+    def by_pivots(number: int) -> object:
+        found = bures.barycenter(scale @ np.array(whitened) @ scale.T, tolerance=1e-6).covariance
+        return directions @ found @ directions.T
 
-    dense: Array
-    whitened: Array
-    directions: Array
-    scale: Array
-
-    @staticmethod
-    def drawn() -> Scene:
-        """Return agents with random observations."""
-        points, rng = mesh(SIDE, 2, MEMORY), np.random.default_rng(0)
-        chosen = pivots.choose_pivots(points, HYPERPARAMETERS, 1e-8)
-        factor = pivots.pivot_factor(points[chosen.index], HYPERPARAMETERS)
-        dense, whitened = [], []
-        for _ in range(AGENTS):
-            x = points[rng.integers(0, len(points), OBSERVATIONS)]
-            posterior = gp.posterior(x, np.zeros(len(x)), HYPERPARAMETERS)
-            dense.append(posterior.covariance(points))
-            at_pivots = posterior.covariance(points[chosen.index])
-            whitened.append(pivots.whiten(np.zeros(len(chosen.index)), at_pivots, factor)[1])
-        return Scene(np.array(dense), np.array(whitened), *pivots.principal(chosen.basis))
-
-    @property
-    def reduced(self) -> Array:
-        """The covariances in the principal coordinates."""
-        return np.asarray(self.scale @ self.whitened @ self.scale.T)
-
-    def by_pivots(self, tolerance: float) -> Array:
-        """Return the barycenter of all points, from the messages."""
-        found = bures.barycenter(self.reduced, tolerance=tolerance).covariance
-        return np.asarray(self.directions @ found @ self.directions.T)
+    return np.array(dense), by_pivots
 
 
 def pot_barycenter(covariances: Array, number: int) -> object:

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,24 +34,6 @@ NUM_STAGES = 6  # after the grid
 GRID_SHARE = 0.25
 SHORTEST = 1e-3  # shorter edges are not halved
 EXPLORING = 0.2  # share of new points that halve the longest edges, whatever the values
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """The difference between a table and the real objective at held-out points.
-
-    Parameters
-    ----------
-    mean, root_mean_square, largest : summaries of the absolute error
-    correlation : correlation of the table and the objective
-    spread : standard deviation of the objective at these points
-    """
-
-    mean: float
-    root_mean_square: float
-    largest: float
-    correlation: float
-    spread: float
 
 
 def tabulate(
@@ -121,32 +102,31 @@ def check_space(problem: Problem) -> None:
         )
 
 
-def accuracy(data: TableData) -> list[Accuracy]:
-    """Return the error of every agent's surface at its held-out points."""
-    found = []
+def accuracy(data: TableData) -> dict[str, Array]:
+    """Return the absolute error of every agent's surface at its held-out points: several numbers `(agents,)`.
+
+    "correlation" is that of table and objective, "spread" the objective's standard deviation there.
+    """
+    rows = []
     for surface, (points, values) in zip(data.surfaces, data.checks, strict=True):
         table = surface(points)
         error = np.abs(table - values)
         varies = np.ptp(table) > 0 and np.ptp(values) > 0
-        correlation = float(np.corrcoef(table, values)[0, 1]) if varies else float("nan")
-        squared = float(np.sqrt(np.mean(error**2)))
-        found.append(
-            Accuracy(float(error.mean()), squared, float(error.max()), correlation, float(values.std()))
-        )
-    return found
+        correlation = np.corrcoef(table, values)[0, 1] if varies else np.nan
+        rows.append([error.mean(), np.sqrt(np.mean(error**2)), error.max(), correlation, values.std()])
+    names = ("mean", "root mean square", "largest", "correlation", "spread")
+    return dict(zip(names, np.array(rows, dtype=np.float64).T, strict=True))
 
 
 def describe(file: str | os.PathLike[str]) -> str:
     """Return a text that says what a table holds and how large its error is."""
     data = read_table(str(file))
-    each = accuracy(data)
-    numbers = {name: np.array([getattr(a, name) for a in each]) for name in Accuracy.__dataclass_fields__}
-    sizes = [len(surface.values) for surface in data.surfaces]
+    numbers, sizes = accuracy(data), [len(surface.values) for surface in data.surfaces]
     correlation = numbers["correlation"][np.isfinite(numbers["correlation"])]
     return (
         f"{data.header['problem']}: {len(sizes)} agents, {min(sizes)} points each, {data.header['metric']}\n"
         f"error at held-out points: mean {numbers['mean'].mean():.5f}, root mean square "
-        f"{np.sqrt(np.mean(numbers['root_mean_square'] ** 2)):.5f}, largest {numbers['largest'].max():.4f}; "
+        f"{np.sqrt(np.mean(numbers['root mean square'] ** 2)):.5f}, largest {numbers['largest'].max():.4f}; "
         f"the objective's standard deviation there {numbers['spread'].mean():.4f}; "
         f"correlation {np.median(correlation):.4f} (median of agents), {correlation.min():.4f} (least)"
     )

@@ -40,7 +40,7 @@ def parts(quick: bool, directory: Path) -> list[Part]:
     few = {p: (p, 0.05) for p in NEURAL}
     seeds = range(FIRST_SEED, FIRST_SEED + (2 if quick else 10))
     three = seeds[: 1 if quick else 3]
-    fields = {"num_fields": 2 if quick else 29, "depth": 5 if quick else 10, "directory": str(directory)}
+    fields = {"num_fields": 1 if quick else 29, "depth": 5 if quick else 10, "directory": str(directory)}
     pairs = [("racing", "racing-local"), ("pf-pne ceil", "pf-pne")]
     shared: dict[str, Any] = {"baseline": "hct", "pairs": pairs, "joint": True}
     drawn: dict[str, Any] = {"drawn": "regret", "axis": "pulls", "how": "log", "hidden": ("pf-pne ceil",)}
