@@ -154,7 +154,7 @@ def state_of_run(run: StudyRun, ended: bool) -> RunState:
         late = {name: server_round - sent.made_in for name, sent in run.sent.items()}
         silent = {name: rounds for name, rounds in late.items() if rounds >= _LATE_ROUNDS}
         heard, asked = run.num_told, run.window
-    best, mean = (None if np.isnan(value) else value for value in recorder.best_and_mean())
+    best, mean = (None if np.isnan(value) else value for value in recorder.best()[1:])
     return RunState(
         label=recorder.label,
         fraction=run.settings.fraction,

@@ -264,26 +264,24 @@ class Recorder:
 
     def numbers_since(self, before: Counter[str]) -> dict[str, float]:
         """Return the replies and evaluations since earlier totals, and the agents' best values so far."""
-        counts, (best, mean) = self.totals - before, self.best_and_mean()
+        counts, (_, best, mean) = self.totals - before, self.best()
         named = {"replies": counts["replies"], "evaluations": counts["evaluations"]}
         return {**named, "failed": counts["failed_trials"], "best": best, "mean": mean}
 
-    @property
-    def best_agent(self) -> str:
-        """The agent whose best value is the best, compared as in `Study.best_value`; "" without one."""
+    def best(self) -> tuple[str, float, float]:
+        """Return the agent whose best value is the best, its value, and the mean of the agents' best values.
+
+        They are compared as in `Study.best_value`; "" and NaN if no agent disclosed one.
+        """
+        if not self.incumbents:
+            return "", math.nan, math.nan
 
         def expected(agent: str) -> float:
             mean: float = self.recommended.get(agent, {}).get("mean", math.nan)
             return mean if math.isfinite(mean) else self.incumbents[agent]
 
-        return (min if self.aims.minimize else max)(self.incumbents, key=expected, default="")
-
-    def best_and_mean(self) -> tuple[float, float]:
-        """Return the best and the mean of the agents' best values; NaN if no agent disclosed one."""
-        if not self.incumbents:
-            return math.nan, math.nan
-        values = np.array(list(self.incumbents.values()))
-        return self.incumbents[self.best_agent], finite.mean(values)
+        agent = (min if self.aims.minimize else max)(self.incumbents, key=expected)
+        return agent, self.incumbents[agent], finite.mean(np.array([*self.incumbents.values()]))
 
     def close_round(self, server_round: int, seconds: float | None = None) -> RoundProgress:
         """Add the row of the round and return its numbers.
@@ -296,7 +294,7 @@ class Recorder:
         small = next((k for k, t in enumerate(self.trials) if len(t.agents) < _ROWS), len(self.trials))
         self.trials[small:] = [self._joined(self.trials[small:])]
         counts, self._before = self.totals - (self._before or Counter()), None
-        best, mean = self.best_and_mean()
+        _, best, mean = self.best()
         row = {"algorithm": self.label, "round": server_round, "seconds": seconds, "mean_incumbent": mean}
         row |= {"best": best, "reasons": tally(self._reasons)}
         self.rounds.append(row | {name: counts[name] for name in _COUNTS})

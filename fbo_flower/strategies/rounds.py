@@ -26,7 +26,6 @@ from flwr.serverapp import Grid
 from fbo_flower.algorithms.records import Phase, Task, natural_key
 from fbo_flower.errors import ConfigError, HookError, ObjectiveError, WrongTypeError, printable
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.storage import Event
 from fbo_flower.strategies.exchange import Exchange, Exchanges
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.replies import FAILED
@@ -124,7 +123,7 @@ class Rounds:
         if not run.open_round:
             seconds = min(_MAX_REGISTRATION_SECONDS, self.settings.round_timeout)
             if (yield from self.registry.register_late(self.grid.get_node_ids(), seconds)):
-                run.write(Event("agents", values=self.registry.for_journal()))
+                run.note_agents()
             window = max(1, len(self._willing(server_round))) if run.asynchronous else 0
             run.begin_round(server_round, window)
         if run.asynchronous:

@@ -163,8 +163,7 @@ def begin_study(
         arrays = {} if warm_start is None else warm_start.arrays
         journal.write([federation_to_event(study, federation, arrays)])
     run.num_rounds = num_rounds  # which may be larger than in the journal
-    run.note_aims(registry.aims or NUMBER)
-    run.write(Event("agents", values=registry.for_journal()))
+    run.note_agents()
     return Rounds(run, grid, stop)
 
 
@@ -346,9 +345,9 @@ def result_lines(run: StudyRun, results: ServerResults) -> list[str]:
         + failures_text(totals["failed_trials"], totals["evaluations"], recorder.reason)
     ]
     if recorder.incumbents:
-        best, _ = recorder.best_and_mean()
+        agent, best, _ = recorder.best()
         lines.append(
-            f"Best value {number_text(best)}, of agent {recorder.best_agent}; "
+            f"Best value {number_text(best)}, of agent {agent}; "
             f"{len(recorder.incumbents)} of {len(run.registry.nodes)} agents disclosed a value"
         )
     if totals["replies"] and not recorder.disclosed and not run.algorithm.roles:

@@ -19,7 +19,7 @@ from flwr.common.logger import log
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.aims import NUMBER, Aims
+from fbo_flower.algorithms.aims import NUMBER
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.protocol import answers_in_part
 from fbo_flower.algorithms.records import (
@@ -129,6 +129,7 @@ class StudyRun:
     def __post_init__(self) -> None:
         self.pool = CurvePool() if self.settings.pool_curves else None  # what agents share of their curves
         self.algorithm = self.server.algorithm
+        self.options = canonical_json(self.algorithm.options())
         self.schema = self.server.report_schema()
         self.draws_in_secret = type(self.algorithm).secret_draws is not Algorithm.secret_draws
         self.asynchronous = self.settings.mode == ASYNC  # agents do not wait for each other
@@ -143,6 +144,16 @@ class StudyRun:
         return replace(results, privacy=privacy)
 
     # -- steps -----------------------------------------------------------------------------------
+
+    def note_agents(self) -> None:
+        """Note what agents registered: objectives and limits, which the study shows as measured, and keys."""
+        self.registry.aims = self.recorder.aims = self.registry.aims or NUMBER
+        if self.algorithm.secure_sums:
+            registered = self.registry.registrations.items()
+            self.server.register_cards(
+                self.study, {name: bytes.fromhex(one.key) for name, one in registered if one.key}
+            )
+        self.write(Event("agents", values=self.registry.for_journal()))
 
     def begin_round(self, server_round: int, window: int = 0) -> None:
         """Start to count messages and bytes.
@@ -269,10 +280,6 @@ class StudyRun:
         if self.journal is not None:
             self.journal.write(events)
 
-    def note_aims(self, aims: Aims) -> None:
-        """Note the objectives and limits that the agents named, which the study shows as measured."""
-        self.registry.aims = self.recorder.aims = aims
-
     def replay(self, events: Iterable[Event]) -> None:
         """Repeat the steps in a journal.
 
@@ -287,7 +294,7 @@ class StudyRun:
             self.now = float(cast(float, event.values.get("time", self.now)))
             if event.kind == "agents":
                 self.registry.restore(event.values)
-                self.note_aims(self.registry.aims or NUMBER)
+                self.note_agents()
             elif event.kind == "open":
                 number = event.values.get("num_rounds")
                 self.num_rounds = number if isinstance(number, int) else self.num_rounds
@@ -331,21 +338,16 @@ class StudyRun:
     ) -> Mapping[str, Task]:
         """Note the secret draws, and let the algorithm make the tasks of a half-round."""
         self.repeatable = self.repeatable or (seeded and bool(draws))
-        self.server.state = informed(self.server.state, drawn=draws)
         goes_on, self.present = self.asynchronous and phase is Phase.TRAIN, present
         keys = (server_round, self.num_asked) if goes_on else (server_round,)
         rng = generator(self.seed, "server", "ask", str(phase), *keys)
-        if self.algorithm.secure_sums:
-            registered = self.registry.registrations.items()
-            self.server.register_cards(
-                self.study, {name: bytes.fromhex(one.key) for name, one in registered if one.key}
-            )
+        informing: dict[str, object] = {"drawn": draws} if self.draws_in_secret else {}
         if self.asynchronous:
-            under_way = {agent: sent.task for agent, sent in self.sent.items()}
-            self.server.state = informed(self.server.state, under_way=under_way)
+            informing["under_way"] = {agent: sent.task for agent, sent in self.sent.items()}
+        if informing:
+            self.server.state = informed(self.server.state, **informing)
         asked = self.server.ask(phase, server_round, present, rng)
         tasks, floats = dict[str, Task](), 0.0
-        options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
         most = self.registry.num_trials
         self.num_asked += goes_on
         if not goes_on:
@@ -364,7 +366,9 @@ class StudyRun:
                     "trials in `tell`: progress=state.progress.advance(reports)"
                 )
             own_name, tasks[agent] = known.registration.agent, task
-            envelope = wire.Envelope(self.study, own_name, digest, self.algorithm.name, options)
+            envelope = wire.Envelope(
+                self.study, own_name, self.recorder.space.digest, self.algorithm.name, self.options
+            )
             sent = SentTask(agent, task, envelope, False, server_round, self.num_answers)
             if (earlier := self.unanswered.get((agent, phase))) is not None:
                 task = answerable(self.algorithm, earlier.task, task)

@@ -363,7 +363,8 @@ class PersonalAgents:
             reports[client] = result.report
             self._agents[client] = _Agent(result.agent_state)
         if reports:
-            self._server = self._algorithm.tell(self._server, Phase.TRAIN, Replies(reports))
+            replies = Replies(reports, self._algorithm.report_content)
+            self._server = self._algorithm.tell(self._server, Phase.TRAIN, replies)
 
     def _draws(self, client: str, purpose: str, *keys: int) -> np.random.Generator:
         return generator(self._seed, "personal", "agent", client, purpose, *keys)

@@ -85,7 +85,7 @@ def test_what_the_server_of_fts_keeps_does_not_grow_with_the_rounds(options: dic
             agent: Report(task.trial, task.num_trials, 0, {"weights": rng.standard_normal(200)})
             for agent, task in tasks.items()
         }
-        state = algorithm.tell(state, Phase.TRAIN, Replies(reports))
+        state = algorithm.tell(state, Phase.TRAIN, Replies(reports, algorithm.report_content))
         sizes.append(held(state))
     assert sizes[-1] <= 2.5 * sizes[2], "messages, and the advice that may have to be sent again"
 

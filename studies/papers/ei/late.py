@@ -74,7 +74,7 @@ def _round(
         draws = partial(generator, seed, "agent", name)
         result = run_task(algorithm, task, agents[name], evaluate, draws)
         after[name], reports[name] = result.agent_state, result.report
-    return algorithm.tell(state, Phase.TRAIN, Replies(reports)), after
+    return algorithm.tell(state, Phase.TRAIN, Replies(reports, algorithm.report_content)), after
 
 
 def _evaluate(problem: Problem, agent: int, seed: int, query: Trials, trial: int) -> Trials:

@@ -41,7 +41,7 @@ def released(algorithm, messages, seed=0):
     """The sums after every agent has sent its message, and the state before they were made."""
     state = algorithm.init(Federation(SQUARE, AGENTS), generator(0, "init"))
     state, tasks = asked(algorithm, state, 1, generator(0, "one"))
-    told = algorithm.tell(state, Phase.TRAIN, Replies(reports_of(tasks, messages)))
+    told = algorithm.tell(state, Phase.TRAIN, Replies(reports_of(tasks, messages), algorithm.report_content))
     return asked(algorithm, told, 2, generator(seed, "two"))[0].weights, told
 
 
@@ -250,7 +250,9 @@ def play(algorithm, agents, messages, *, silent=(), absent=()):
         state = informed(state, drawn={**drawn, **sampled})
         state, tasks = algorithm.ask(state, Phase.TRAIN, server_round, present, generator(0, server_round))
         heard = {agent: task for agent, task in tasks.items() if agent not in silent}
-        state = algorithm.tell(state, Phase.TRAIN, Replies(reports_of(heard, messages)))
+        state = algorithm.tell(
+            state, Phase.TRAIN, Replies(reports_of(heard, messages), algorithm.report_content)
+        )
     return found
 
 
