@@ -311,8 +311,8 @@ class WatchedRun:
             if not state.ended or journal is journals[-1]:
                 yield from journal.lines(now)
             else:
-                ended = f"ended after {len(state.seconds)} rounds"
-                yield printable(f"{state.label}: {ended}, best {state.best_text}")
+                rounds = f"ended after {len(state.seconds)} rounds"
+                yield printable(f"{state.label}: {rounds}, best {state.best_text}")
 
     @property
     def may_change(self) -> bool:
