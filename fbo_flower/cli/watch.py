@@ -31,7 +31,7 @@ from fbo_flower.storage.files import open_own
 from fbo_flower.storage.paths import path_of
 from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.study.directory import holds_study
-from fbo_flower.study.ranking import expected
+from fbo_flower.study.ranking import expected_of
 from fbo_flower.study.study import Study
 
 if TYPE_CHECKING:
@@ -184,12 +184,12 @@ def state_of_study(study: Study, algorithm: str) -> RunState:
     trials = study.trials.where(algorithm=algorithm)
     failed = trials.take(~np.isfinite(trials["value"]))
     best, mean = (float(rounds[name][-1]) if len(rounds) else np.nan for name in ("best", "mean_incumbent"))
-    found = study.recommendations.where(algorithm=algorithm)
-    found = found.take(np.isfinite(found["value"]))
-    if not np.isfinite(best) and len(found):
-        sign = -1.0 if study.minimizes(algorithm) else 1.0
-        best = float(found["value"][np.argmax(sign * expected(found))])
-        mean = estimate(found["value"]).mean
+    rows = study.recommendations.where(algorithm=algorithm)
+    found = [{n: row[n] for n in ("value", "mean") if np.isfinite(row[n])} for row in rows]
+    found = [numbers for numbers in found if "value" in numbers]
+    if not np.isfinite(best) and found:
+        best = (min if study.minimizes(algorithm) else max)(found, key=expected_of)["value"]
+        mean = estimate(np.array([numbers["value"] for numbers in found])).mean
     totals = {name: int(rounds[name].sum()) for name in _TOTALS if name != "evaluations"}
     number = int(run.get("num_agents") or len(set(trials["agent"].tolist())))
     agents = set(trials["agent"].tolist()) or {str(k) for k in range(number)}
@@ -311,8 +311,8 @@ class WatchedRun:
             if not state.ended or journal is journals[-1]:
                 yield from journal.lines(now)
             else:
-                ended = f"ended after {len(state.seconds)} rounds"
-                yield printable(f"{state.label}: {ended}, best {state.best_text}")
+                rounds = f"ended after {len(state.seconds)} rounds"
+                yield printable(f"{state.label}: {rounds}, best {state.best_text}")
 
     @property
     def may_change(self) -> bool:

@@ -215,11 +215,29 @@ def test_a_hook_that_returns_something_else_ends_the_study_with_what_to_write(ca
         simulate("double-sine", agents=3, algorithm=algorithm, num_rounds=3, engine="inline")
 
 
-@pytest.mark.parametrize(("hook", "expected"), [("sum_name", "a text"), ("sum_content", "a dict of arrays")])
-def test_a_hook_of_a_secure_sum_that_returns_something_else_is_refused(hook, expected):
-    sent = type("Sent", (Counts,), {hook: classmethod(lambda cls, *given: 3)})
-    algorithm = type("Wrong", (FedTPE,), {"report_content": sent})(secure_sums=2)
-    with pytest.raises(HookError, match=f"fed-tpe: {hook}: expected {expected}, got 3"):
+def with_hook(hook):
+    return {"report_content": type("Sent", (Counts,), {hook: classmethod(lambda cls, *given: 3)})}
+
+
+def unread(self, state, phase, replies):
+    return replace(state, progress=state.progress.advance(replies))
+
+
+@pytest.mark.parametrize(
+    ("members", "match"),
+    [
+        (with_hook("sum_name"), "sum_name: expected a text, got 3"),
+        (with_hook("sum_content"), "sum_content: expected a dict of arrays, got 3"),
+        (
+            {"tell": unread},
+            "tell: expected to read the sum over agents, which no report holds, got none read",
+        ),
+    ],
+    ids=["name", "content", "unread"],
+)
+def test_what_a_secure_sum_would_lose_ends_the_study(members, match):
+    algorithm = type("Wrong", (FedTPE,), members)(secure_sums=2)
+    with pytest.raises(HookError, match=match):
         simulate("double-sine", agents=3, algorithm=algorithm, num_rounds=3, engine="inline")
 
 
