@@ -110,10 +110,11 @@ def _questions(mail: StoredRows, where: str = "", arguments: Sequence[object] = 
 
 def _plain(config: Mapping[str, Any]) -> Config:
     """Return a configuration whose numbers, of whatever library, are those of Python."""
-    return {
-        name: plain(value) if (number := as_real(value)) is None else number
-        for name, value in dict(config).items()
-    }
+    found: dict[str, Any] = {}
+    for name, value in dict(config).items():
+        number = as_real(value)
+        found[name] = plain(value) if number is None else number
+    return found
 
 
 def _insert_known(mail: Store, trials: Iterable[tuple[Mapping[str, Any], Told]]) -> None:

@@ -275,13 +275,18 @@ def simulate(
         if directory is not None:
             stack.enter_context(removed_if_empty(directory))
             study_directory(directory, overwrite=keep.overwrite, resume=keep.resume)
+        if keep.messages is not None:  # they are written when the run has ended
+            stack.enter_context(removed_if_empty(path_of(keep.messages)))
+            writable_directory(keep.messages, name="messages")
         held = _held_before(start, made, problem, seed, engine, keep)
         if made.roles and directory is not None:
             sites = {"models": str(directory / "models"), **(owners.site_options or {})}
             owners = replace(owners, site_options=sites)
-        journals = None
-        if keep.journals is not None:
-            journals = writable_directory(keep.journals, private=True, name="journals")
+        journals = (
+            None
+            if keep.journals is None
+            else writable_directory(keep.journals, private=True, name="journals")
+        )
         app = problem_app(
             problem, made, seed, held, replace(owners, data=None), journals and journals / "agents"
         )

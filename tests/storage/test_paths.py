@@ -176,7 +176,8 @@ def test_a_tilde_is_expanded_where_a_file_is_used(name, at_home):
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("journals", "/proc/x"), ("out", "/proc/x"), ("journals", "a\0")]
+    ("setting", "value"),
+    [("journals", "/proc/x"), ("out", "/proc/x"), ("messages", "/proc/x"), ("journals", "a\0")],
 )
 def test_an_error_names_the_setting_of_the_path(setting, value):
     with pytest.raises(ConfigError, match=f"^{setting}: expected a"):
