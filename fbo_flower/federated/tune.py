@@ -150,12 +150,7 @@ def _begin(
     begun = Event("federation", values={"study": f"{fresh_entropy():032x}"[-16:]})
     if journal is None:
         return [begun]
-    events = list(journal.events())
-    if events and not keep.resume:
-        raise ConfigError(
-            f"journal: expected a new file, got {journal.path}, which holds a run; pass resume=True to "
-            "continue that run"
-        )
+    events = journal.begun(keep.resume)
     journal.begin(settings, limits)
     if not events:
         journal.write([begun])

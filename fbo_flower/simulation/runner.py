@@ -48,6 +48,7 @@ from fbo_flower.simulation.settings import Agents, Async, RayEngine, Start, Sync
 from fbo_flower.space.checks import as_real, check_integer
 from fbo_flower.space.copies import own
 from fbo_flower.space.space import Config, SearchSpace
+from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.storage.paths import path_of
 from fbo_flower.strategies import RoundProgress, TuningStrategy
@@ -271,6 +272,7 @@ def simulate(
     with ExitStack() as stack:
         for progress in inline:
             stack.enter_context(progress.shown())
+        journals = _journals(keep)  # before the study in `out` is removed
         directory = None if keep.out is None else path_of(keep.out)
         if directory is not None:
             stack.enter_context(removed_if_empty(directory))
@@ -282,11 +284,6 @@ def simulate(
         if made.roles and directory is not None:
             sites = {"models": str(directory / "models"), **(owners.site_options or {})}
             owners = replace(owners, site_options=sites)
-        journals = (
-            None
-            if keep.journals is None
-            else writable_directory(keep.journals, private=True, name="journals")
-        )
         app = problem_app(
             problem, made, seed, held, replace(owners, data=None), journals and journals / "agents"
         )
@@ -321,6 +318,17 @@ def simulate(
                 study = _saved(strategy, directory, keep.messages or directory, keep.label or made.name)
     assert study is not None, "the run has ended without an error"
     return study
+
+
+def _journals(keep: Keep) -> Path | None:
+    """Return the directory of the journals; ConfigError if it holds a study that is not to be resumed."""
+    if keep.journals is None:
+        return None
+    journals = writable_directory(keep.journals, private=True, name="journals")
+    if (journals / "study.db").exists():
+        with StudyJournal(journals / "study.db") as journal:
+            journal.begun(keep.resume)
+    return journals
 
 
 def _with_times_of(grid: ClockedGrid, study: Study) -> Study:

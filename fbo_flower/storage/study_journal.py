@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.records import AnyArray
-from fbo_flower.errors import JournalError
+from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.storage.files import dumps, loads
 from fbo_flower.storage.paths import path_of
 from fbo_flower.storage.store import JournalKind, Store, opened
@@ -126,6 +126,16 @@ class StudyJournal(Store):
     def events(self) -> Iterator[Event]:
         """Yield all committed events in order."""
         yield from map(_event, self.select("events", "ORDER BY id"))
+
+    def begun(self, resume: bool) -> list[Event]:
+        """Return the events so far; raise ConfigError if there are any that are not to be resumed."""
+        events = list(self.events())
+        if events and not resume:
+            raise ConfigError(
+                f"journal: expected a new file, got {self.path}, which holds a study; pass resume=True to "
+                "continue that study"
+            )
+        return events
 
     def __len__(self) -> int:
         return self.count("events")

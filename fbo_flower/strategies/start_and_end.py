@@ -104,12 +104,7 @@ def begin_study(
     JournalError
         If the journal holds other settings, or this version of the algorithm makes other tasks.
     """
-    events = [] if journal is None else list(journal.events())
-    if journal is not None and events and not resume:
-        raise ConfigError(
-            f"journal: expected a new file, got {journal.path}, which holds a study; pass resume=True to "
-            "continue that study"
-        )
+    events = [] if journal is None else journal.begun(resume)
     recorded = None if journal is None else journal.settings
     if seed is None:
         seed = fresh_entropy() if recorded is None else int(str(recorded["seed"]))

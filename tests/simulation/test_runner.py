@@ -331,3 +331,14 @@ def test_a_failed_trial_costs_as_much_as_the_worst_of_its_agent_and_finds_nothin
     np.testing.assert_array_equal(found.regret["simple"], [NAN, 0.25, 0.25, 0.25])
     rows = [row("0", 0, 0.5, NAN, "no"), row("1", 0, 0.75)]
     assert with_regret(study(rows), Slope(2, 0)).regret["agent"].tolist() == ["1"], "the other has no success"
+
+
+def test_a_study_is_replaced_only_by_a_run_that_can_begin(tmp_path):
+    def run(**keep):
+        places = {"out": tmp_path / "out", "journals": tmp_path / "journals"}
+        return simulate("gp-samples", agents=2, num_rounds=1, engine="inline", keep=Keep(**places, **keep))
+
+    study = run()
+    with pytest.raises(ConfigError, match=r"journal: expected a new file, got .*study\.db"):
+        run(overwrite=True)
+    assert Study.load(tmp_path / "out").trials == study.trials
