@@ -8,6 +8,7 @@ from contract import SQUARE, Run, over_grid, same
 from threadpoolctl import threadpool_limits
 
 from fbo_flower.algorithms import CoKG
+from fbo_flower.algorithms.co_kg import central
 from fbo_flower.algorithms.co_kg.central import central_barycenter, central_product, frame
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import Phase
@@ -94,6 +95,18 @@ def test_limits_of_co_kg_are_its_comparators():
     assert points(beta=1e6) == comparators[1]
     assert points(beta=0) == comparators[2]
     assert len({*map(tuple, comparators), tuple(points(beta=1))}) == 4
+
+
+def test_the_agents_own_gain_counts_however_small_its_weight(monkeypatch):
+    seen, original = [], central.joint_design
+
+    def noting(kind, mean, factor, own, beta, *args, **options):
+        seen.append((beta, bool(own.any(axis=1).all())))
+        return original(kind, mean, factor, own, beta, *args, **options)
+
+    monkeypatch.setattr(central, "joint_design", noting)
+    Run.begin(CoKG(beta=0.25, **EXACT), space=BOARD, objective=bowl).steps(6)
+    assert set(seen) == {(0.25, True)}
 
 
 # -- the comparators ---------------------------------------------------------------------------
