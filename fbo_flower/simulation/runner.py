@@ -54,7 +54,7 @@ from fbo_flower.storage.paths import path_of
 from fbo_flower.strategies import RoundProgress, TuningStrategy
 from fbo_flower.strategies.process import uninterrupted
 from fbo_flower.strategies.settings import TuningResult, check_extent
-from fbo_flower.study.directory import Directory, Keep, removed_if_empty, study_directory
+from fbo_flower.study.directory import Directory, Keep, holds_study, removed_if_empty, study_directory
 from fbo_flower.study.schema import REGRET, TIMES
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
@@ -145,11 +145,12 @@ def _explaining(function: Callable[P, R]) -> Callable[P, R]:
             usual = {key: value for key, value in given.items() if key in known}
             algorithm = signature.bind_partial(*args, **usual).arguments.get("algorithm", RECOMMENDED)
             check_names(given, known, "simulate", places(algorithm))
+        keep = kept if isinstance(kept := given.get("keep"), Keep) else Keep()
+        held = keep.out is not None and holds_study(keep.out)
         try:
             return function(*args, **given)
         except KeyboardInterrupt:  # not with the long traceback of whatever ran just then
-            keep = given.get("keep")
-            said = (keep if isinstance(keep, Keep) else Keep()).how_to_continue()
+            said = keep.how_to_continue(held)
             raise KeyboardInterrupt(f"simulate was interrupted; {said}") from None
 
     return checked

@@ -85,11 +85,18 @@ class Keep:
                 object.__setattr__(self, name, path_of(value, name))
         check_label(self.label)
 
-    def how_to_continue(self) -> str:
-        """Return what an interrupted run has left, and how to continue, as the end of a sentence."""
+    def how_to_continue(self, held: bool = False) -> str:
+        """Return what an interrupted run has left, and how to continue, as the end of a sentence.
+
+        Parameters
+        ----------
+        held : whether `out` held a study when the run began
+        """
         parts = []
         if self.out is not None and holds_study(self.out):
             parts.append(f"{self.out} holds the results so far")
+        elif held:
+            parts.append(f"the study that was in {self.out} is removed")
         if self.journals is not None and any(Path(self.journals).rglob("*.db")):
             journals = os.fspath(self.journals)
             parts.append(f"continue with the same call and keep=Keep(journals={journals!r}, resume=True)")

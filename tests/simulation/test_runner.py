@@ -1,4 +1,5 @@
 import math
+import re
 import sys
 import threading
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from fbo_flower import algorithms
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import Pruning
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import Agents, RayEngine, Start, simulate
+from fbo_flower.simulation import Agents, RayEngine, Start, runner, simulate
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.simulation.runner import observations, with_regret
 from fbo_flower.space import Categorical, Float, SearchSpace
@@ -191,6 +192,19 @@ def test_what_an_interrupted_run_says_is_true(tmp_path):
     assert Keep(out=out, journals=journals).how_to_continue() == (
         f"continue with the same call and keep=Keep(journals={str(journals)!r}, resume=True)"
     )
+
+
+def test_an_interrupted_run_says_that_the_former_study_is_gone(tmp_path, monkeypatch):
+    run("random", 1, out=tmp_path)
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "run_on_engine", interrupt)
+    with pytest.raises(
+        KeyboardInterrupt, match=f"the study that was in {re.escape(str(tmp_path))} is removed"
+    ):
+        run("random", 1, out=tmp_path, overwrite=True)
 
 
 # -- engines and machines ----------------------------------------------------------------------
