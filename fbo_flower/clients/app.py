@@ -189,7 +189,7 @@ class TuningApp(ClientApp):
         ----------
         on_answer : called whenever an agent has done its task
         """
-        replies: dict[int, Message | Exception] = {}
+        replies: list[Any] = [None] * len(batch)
         waiting: dict[int, Callable[[], Packed]] = {}
         seen: dict[int, Any] = {}  # arrays that several messages share
         with single_thread():
@@ -209,7 +209,7 @@ class TuningApp(ClientApp):
                     replies[number] = packed.error
                 else:
                     replies[number] = Message(to_records(packed), reply_to=batch[number][0])
-        return [replies[number] for number in range(len(batch))]
+        return replies
 
 
 def route(app: ClientApp, agent: Callable[[Context], TuningAgent], action: str = DEFAULT_ACTION) -> None:

@@ -65,15 +65,6 @@ def rare_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-@contextmanager
-def garbage_of_a_batch() -> Iterator[None]:
-    """Collect young garbage after a batch that took long: objectives may leave large objects in cycles."""
-    begin = time.thread_time()
-    yield
-    if time.thread_time() - begin > LONG_SECONDS and gc.get_threshold() == THRESHOLDS:
-        gc.collect(1)
-
-
 RUN_ID = 1
 BATCH = 256  # messages that the in-process grid has answered together
 FIRST_NODE = 1001  # unlike any partition id, so that code which confuses the two fails
@@ -205,13 +196,16 @@ def reply_all(
     ----------
     on_reply : called whenever an agent of a `TuningApp` has done its task
     """
-    with garbage_of_a_batch():
-        if not isinstance(app, TuningApp):
-            return [reply_of(app, message, context) for message, context in batch]
+    begin = time.thread_time()
+    if isinstance(app, TuningApp):
         replies = []
         for (message, _), reply in zip(batch, app.answer_together(batch, on_reply), strict=True):
             replies.append(_error(reply, message) if isinstance(reply, Exception) else reply)
-        return replies
+    else:
+        replies = [reply_of(app, message, context) for message, context in batch]
+    if time.thread_time() - begin > LONG_SECONDS and gc.get_threshold() == THRESHOLDS:
+        gc.collect(1)  # young garbage: objectives may leave large objects in cycles
+    return replies
 
 
 def _error(error: Exception, message: Message) -> Message:

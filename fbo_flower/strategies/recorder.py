@@ -182,6 +182,7 @@ class Recorder:
     rounds: list[dict[str, Any]] = field(default_factory=list)
     replies: list[dict[str, Any]] = field(default_factory=list)
     incumbents: dict[str, float] = field(default_factory=dict)
+    expected: dict[str, float] = field(default_factory=dict)  # their means where values are noisy, else they
     evaluations: dict[str, int] = field(default_factory=dict)  # made by each agent, if agents reuse values
     recommended: dict[str, dict[str, Any]] = field(default_factory=dict)
     disclosed: bool = False  # whether an agent has disclosed values
@@ -244,6 +245,9 @@ class Recorder:
             self._recommend(agent, disclosure.recommendation, value, mean)
         elif trials is not None:  # the best trial is the best again
             self.recommended.pop(agent, None)
+        if agent in self.incumbents:
+            mean = self.recommended.get(agent, {}).get("mean", math.nan)
+            self.expected[agent] = mean if math.isfinite(mean) else value
         if trials is None:
             return
         if trials.failures is not None and not self._reason:
@@ -275,12 +279,7 @@ class Recorder:
         """
         if not self.incumbents:
             return "", math.nan, math.nan
-
-        def expected(agent: str) -> float:
-            mean: float = self.recommended.get(agent, {}).get("mean", math.nan)
-            return mean if math.isfinite(mean) else self.incumbents[agent]
-
-        agent = (min if self.aims.minimize else max)(self.incumbents, key=expected)
+        agent = (min if self.aims.minimize else max)(self.expected, key=self.expected.__getitem__)
         return agent, self.incumbents[agent], finite.mean(np.array([*self.incumbents.values()]))
 
     def close_round(self, server_round: int, seconds: float | None = None) -> RoundProgress:
