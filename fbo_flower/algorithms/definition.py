@@ -22,8 +22,8 @@ from fbo_flower.errors import ConfigError, kind_of
 
 DATACLASS = "@dataclass(frozen=True, kw_only=True)"
 _LIKE = 0.85  # how alike two names are of which one is probably meant to be the other
-CONTENT_MEMBERS = {name: member for name, member in vars(Content).items() if not name.startswith("_")}
-CONTENT_HOOKS = {n for n, m in CONTENT_MEMBERS.items() if isinstance(m, classmethod)} - {"of", "of_step"}
+_CONTENT_MEMBERS = {name: member for name, member in vars(Content).items() if not name.startswith("_")}
+_CONTENT_HOOKS = {n for n, m in _CONTENT_MEMBERS.items() if isinstance(m, classmethod)} - {"of", "of_step"}
 
 
 @cache
@@ -84,7 +84,7 @@ def _problems(kind: type[Any], base: type[Any], members: Mapping[str, Any]) -> I
             f"{name}: expected an option with its type; write `{name}: {_text(option.type)} = "
             f"{vars(kind)[name]!r}` and {DATACLASS} above the class"
         )
-    for name in vars(kind).keys() & CONTENT_HOOKS - known:
+    for name in vars(kind).keys() & _CONTENT_HOOKS - known:
         yield f"{name}: expected it in the class of a content, got it in the algorithm; move it there"
     yield from _replaced(kind, base, members, {**annotated, **vars(kind)}.keys() - known)
 
@@ -159,10 +159,10 @@ def check_options(algorithm: Configurable) -> None:
 def _content_problems(kind: type[Any], content: type[Content]) -> Iterator[str]:
     """Yield what is wrong with the fields of a message."""
     known = {field.name: field for field in fields(content)} if is_dataclass(content) else {}
-    for name in known.keys() & CONTENT_MEMBERS.keys():
+    for name in known.keys() & _CONTENT_MEMBERS.keys():
         yield f"{name}: expected another name, because `Content` has a member of this one"
     for one in content.__mro__[: content.__mro__.index(Content)]:
-        yield from _replaced(one, Content, CONTENT_MEMBERS, vars(one).keys() - known)
+        yield from _replaced(one, Content, _CONTENT_MEMBERS, vars(one).keys() - known)
     try:
         hints, arrays = get_type_hints(content, include_extras=True), arrays_of(content)
     except NameError as error:

@@ -114,8 +114,8 @@ class RunState:
         if self.totals["evaluations"] <= self.totals["failed_trials"]:
             return "no evaluation has succeeded yet"
         if self.several:
-            return "several objectives have none; fbo-flower best shows the fronts"
-        return "no trial holds the limits yet"
+            return "none, because there are several objectives; fbo-flower best shows the fronts"
+        return "none: no trial holds the limits yet"
 
     def _share(self) -> float | None:
         """Return how much of the run is done; None if its end is not known."""

@@ -111,9 +111,9 @@ def warnings_of_flower() -> Iterator[None]:
 def ending_with_its_superlink(grid: Grid) -> Iterator[Grid]:
     """Yield a grid whose run ends once the SuperLink has not answered for a minute.
 
-    Flower's grid tries for ever. Meanwhile the SuperLink, when it comes back, has marked the run as failed,
-    and the journal, from which a new run would resume, stays locked. The run is ended as Flower itself does
-    it when the SuperLink refuses it: with SIGINT.
+    Flower's grid retries for ever. A SuperLink that comes back has marked the run as failed, but the run
+    keeps its journal locked, so no new run can resume from it. This ends the run with SIGINT, as Flower does
+    when the SuperLink refuses a run.
     """
     if type(grid).__name__ != "HttpGrid" or threading.current_thread() is not threading.main_thread():
         yield grid

@@ -108,8 +108,11 @@ def test_values_that_were_not_disclosed_are_not_made_up(tmp_path):
 def test_where_there_is_no_best_value_the_reason_is_said(tmp_path, capsys):
     space = SearchSpace({"x": Float(0, 1)})
     for aims, reason in (
-        ({"objectives": {"a": "max", "b": "max"}}, "several objectives have none; fbo-flower best shows"),
-        ({"objectives": {"a": "max"}, "limits": {"b": "<= -1"}}, "no trial holds the limits yet"),
+        (
+            {"objectives": {"a": "max", "b": "max"}},
+            "none, because there are several objectives; fbo-flower best shows",
+        ),
+        ({"objectives": {"a": "max"}, "limits": {"b": "<= -1"}}, "none: no trial holds the limits yet"),
     ):
         place = tmp_path / reason[:7]
         keep = Keep(out=place / "out", journals=place / "in")

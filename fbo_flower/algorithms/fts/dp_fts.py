@@ -80,7 +80,7 @@ def largest_sent(algorithm: Any, space: SearchSpace) -> float:
     return largest_norm(algorithm, space) * (1.0 + noise)
 
 
-# These travel in secure sums only. Their noise protects them, whoever is in a sum.
+# Only secure sums carry these. Their noise protects them whichever agents take part in a sum.
 _SUMS = summable(
     regions_of, "num_features", bound=largest_sent, only_if=lambda algorithm: False,
     repeats=False, with_trials=True,
