@@ -32,6 +32,7 @@ from fbo_flower.algorithms.pne.gp import GPPNE
 from fbo_flower.algorithms.pne.racing import RacingPNE
 from fbo_flower.algorithms.records import Report, Trials
 from fbo_flower.algorithms.registry import FTS_OPTIONS
+from fbo_flower.errors import WireError
 
 FEW = {"num_candidates": 64}
 PATHS = {**FEW, "num_path_features": 32}
@@ -39,6 +40,7 @@ FTS_SMALL = {**PATHS, "num_features": 24}
 SMALL = {**PATHS, "num_features": 12}
 BY_AGENTS: dict[str, Any] = {"noise": "local", "sampling_rate": 1.0, "schedule": 0.5}
 VALUES = {"reports_values": True}  # the paper lets them travel, or a mean of one pull is a value
+MEANS = {**VALUES, "largest": 1e5}  # and sums of squares
 
 WHOLE: dict[str, tuple[Algorithm[Any], dict[str, Any]]] = {
     "random": (RandomSearch(), {}),
@@ -50,12 +52,12 @@ WHOLE: dict[str, tuple[Algorithm[Any], dict[str, Any]]] = {
     "fed-ei": (FedEI(secure_sums=0, **FEW), VALUES),
     "rgpe": (RGPE(num_draws=20, refresh_every=3, **SMALL), {}),
     "taf": (TAF(refresh_every=2, **SMALL), VALUES),
-    "pf-pne": (PFPNE(budget=60, max_evaluations_per_round=9), VALUES),
+    "pf-pne": (PFPNE(budget=60, max_evaluations_per_round=9), MEANS),
     "hct": (HCT(budget=60, max_evaluations_per_round=7), {}),
-    "racing": (RacingPNE(budget=60, max_evaluations_per_round=9), VALUES),
-    "gp": (GPPNE(budget=12), VALUES),
-    "fed1-ucb": (Fed1UCB(budget=60, max_evaluations_per_round=9), VALUES),
-    "fn-ucb": (FNUCB(budget=60), VALUES),
+    "racing": (RacingPNE(budget=60, max_evaluations_per_round=9), MEANS),
+    "gp": (GPPNE(budget=12), MEANS),
+    "fed1-ucb": (Fed1UCB(budget=60, max_evaluations_per_round=9), MEANS),
+    "fn-ucb": (FNUCB(budget=60), MEANS),
     "fed-ei with secure sums": (FedEI(secure_sums=2, **FEW), {**VALUES, "smallest": 2}),
 }
 FTS_VARIANTS: dict[str, dict[str, Any]] = {
@@ -127,6 +129,7 @@ class Secret(Content):
 class Leaky(RandomSearch):
     """Sends what it must not."""
 
+    name: ClassVar[str] = "leaky"
     report_content: ClassVar[type[Content]] = Secret
 
     def summarise(self, task, agent_state, rng):
@@ -135,6 +138,8 @@ class Leaky(RandomSearch):
 
 class Forgetful(RandomSearch):
     """Asks for the trial after the next one, and its agents for what they have done."""
+
+    name: ClassVar[str] = "forgetful"
 
     def propose(self, task, agent_state, rng):
         done = agent_state.history.trials.max(initial=-1) - (agent_state.history.next_trial - 1)
@@ -148,6 +153,8 @@ class Forgetful(RandomSearch):
 class InPlace(RandomSearch):
     """Writes into the server's state."""
 
+    name: ClassVar[str] = "inplace"
+
     def tell(self, state, phase, reports):
         new = state.advance(reports)
         state.next_trial.update(new.next_trial)
@@ -159,12 +166,12 @@ class InPlace(RandomSearch):
     [
         (Leaky, "test_no_report_repeats_the_history", r"agent 0, round 1.*reports_values"),
         (Forgetful, "test_lost_reports_are_asked_for_again_and_nothing_is_done_twice", "trial"),
-        (InPlace, "test_nothing_that_is_handed_in_is_changed", r"\.next_trial: keys .* wrote into the"),
+        (InPlace, "test_nothing_that_is_handed_in_is_changed", r"\.next_trial: keys .* Do not write into"),
     ],
 )
 def test_the_contract_catches_an_algorithm_that_breaks_it(kind, test, match):
     case = type("Case", (AlgorithmContract,), {"make": lambda self: kind()})()
-    with pytest.raises(AssertionError, match=match):
+    with pytest.raises((AssertionError, WireError), match=match):
         getattr(case, test)()
 
 

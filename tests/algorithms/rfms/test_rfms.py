@@ -21,9 +21,7 @@ class SitesContract(AlgorithmContract):
 
     reports_values = True
     smallest = 2
-
-    def test_driver_and_grid_agree_to_the_last_bit(self):
-        pytest.skip("sites train models: tests/strategies/test_rfms_runs.py")
+    largest = 1e11
 
     def test_who_comes_late_takes_part_and_who_is_away_stops_nobody(self):
         run = Run.begin(self.make(), num_agents=4).steps(2).step(present=())  # nobody has a role who is late
@@ -53,13 +51,9 @@ class SitesContract(AlgorithmContract):
             knows = {name for name in "123" if trial in run.agents[name].log.trials}
             assert set(run.state.replies.get(trial, {})) == knows - set(pending(run, trial))
 
-    @pytest.mark.parametrize("scales", [(0.0, 0.0, 0.0), (1e-200, 1e11, 1.0)], ids=["equal", "extreme"])
-    def test_values_of_any_scale_work(self, scales):
-        super().test_values_of_any_scale_work(scales)
-
     def test_agents_without_a_single_success_go_on(self):
         def objective(config, context):
-            return hills(SQUARE)(config, context) if context.agent == "1" else None
+            return hills(SQUARE)(config, context) if context.agent == "1" else np.nan
 
         algorithm = self.make()
         run = Run.begin(algorithm, objective=objective).steps(self.num_rounds)
