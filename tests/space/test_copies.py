@@ -15,7 +15,6 @@ import pytest
 from federation import agents
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAvg
 from toy_federation import SPACE as RATES
 from toy_federation import fedavg, toy_grid, toy_model
 from tracked import SPACE as CONDITIONAL
@@ -34,6 +33,7 @@ from fbo_flower.study import Study, Table
 from fbo_flower.trackers import Callback
 
 SPACE = SearchSpace({"x": Float(0, 1), "n": Int(1, 9)})
+LIMITS = {"seconds": 8.0}
 # they draw, write or run something, or belong to another library
 UNCALLED = set(
     ["plot", "report", "save", "stop", "finish", "summary", "to_optuna", "to_dataframe", "ask", "should_stop"]
@@ -120,13 +120,6 @@ def outputs(config, data):
 
 
 @cache
-def with_outputs(num_objectives):
-    objectives = dict(list({"accuracy": "max", "seconds": "min"}.items())[:num_objectives])
-    limits = {"seconds": 8.0}
-    return simulate(outputs, SPACE, 2, "random", 3, objectives=objectives, limits=limits, engine="inline")
-
-
-@cache
 def tuned():
     progress: list[TunerProgress] = []
     result = tune_federation(
@@ -137,8 +130,8 @@ def tuned():
 
 
 @cache
-def optimizer(algorithm):
-    found = Optimizer(SPACE, algorithm, objectives={"accuracy": "max"}, limits={"seconds": 8.0})
+def optimizer():
+    found = Optimizer(SPACE, "ei", objectives={"accuracy": "max"}, limits=LIMITS)
     for _ in range(4):
         config = found.ask()
         found.tell(config, outputs(config, None))
@@ -154,19 +147,18 @@ def strategy(name):
 
 GIVEN: dict[str, Callable[[], object]] = {
     "a study": lambda: events()["study"],
-    "a study with regret": lambda: simulate("garland", algorithm="random", num_rounds=3, engine="inline"),
     "a study of noisy values": lambda: simulate(
         lambda config, data, context: config["x"] + context.rng.normal(), SPACE, 2, "ei", 9, engine="inline"
     ),
-    "a study with limits": lambda: with_outputs(1),
-    "a study with two objectives": lambda: with_outputs(2),
+    "a study with limits": lambda: simulate(
+        outputs, SPACE, 2, "random", 3, objectives={"accuracy": "max"}, limits=LIMITS, engine="inline"
+    ),
     "a callback's study": lambda: events()["info"],
     "a callback's trial": lambda: events()["trial"],
     "a callback's round": lambda: events()["round"],
     "a tuned federation": lambda: tuned()[0],
     "a tuner's progress": lambda: tuned()[1],
-    "an optimizer": lambda: optimizer("ei"),
-    "an optimizer at random": lambda: optimizer("random"),
+    "an optimizer": optimizer,
     "a strategy that exports messages": lambda: strategy("fts"),
     "a strategy with sums": lambda: strategy("fed1-ucb"),
     "a space": lambda: CONDITIONAL,
@@ -182,7 +174,6 @@ GIVEN: dict[str, Callable[[], object]] = {
     "a clock": lambda: Clock({"0": [1.0, 2.0]}),
     "a federation's run": lambda: Run(fedavg({}), toy_model(), {"epochs": [1, 2]}),
     **dict(ALGORITHMS),
-    "options": lambda: DPFTS(lengthscale=(0.5, 0.25), secure_sums=3),
 }
 
 
@@ -270,8 +261,9 @@ def careful(config, context):
     return float(config["n"]) + context.node_config["partition-id"] * 1e-3
 
 
-@pytest.mark.parametrize("num_parallel", [1, 2])
-@pytest.mark.parametrize(("name", "options"), [("fed1-ucb", {"budget": 40}), ("random", {})])
+@pytest.mark.parametrize(
+    ("name", "options", "num_parallel"), [("fed1-ucb", {"budget": 40}, 1), ("random", {}, 2)]
+)
 def test_an_objective_may_change_its_arguments(name, options, num_parallel):
     """Repeats of one point, several trials of a task, and worker processes."""
 
@@ -348,36 +340,15 @@ def test_a_callback_changes_neither_the_study_nor_what_others_are_told():
     assert study(Ruining()) == study()
 
 
-class ClumsyStrategy(FedAvg):
-    """Empties the models that it is given, and those that it has returned."""
-
-    def configure_train(self, server_round, arrays, config, grid):
-        found = list(super().configure_train(server_round, copy.deepcopy(arrays), config, grid))
-        arrays.clear()
-        return found
-
-    def aggregate_train(self, server_round, replies):
-        self.returned = super().aggregate_train(server_round, replies)
-        return self.returned
-
-    def configure_evaluate(self, server_round, arrays, config, grid):
-        self.returned[0].clear()
-        found = list(super().configure_evaluate(server_round, copy.deepcopy(arrays), config, grid))
-        arrays.clear()
-        return found
-
-
 def test_hooks_of_a_tuned_federation_may_change_what_they_are_given():
     def result(*, clumsy):
         shared: dict[str, Any] = {"epochs": [1]}
-        model, seen = toy_model(), []
+        model = toy_model()
 
         def build(config):
+            config.clear()
             shared["epochs"].append(2) if clumsy else shared.update(epochs=[*shared["epochs"], 2])
-            seen.append(config.pop("learning-rate"))
-            least = {"min_available_nodes": 1, "min_train_nodes": 1, "min_evaluate_nodes": 1}
-            kind = ClumsyStrategy if clumsy else FedAvg
-            return Run(kind(**least), model, shared, evaluate_fn=evaluate)
+            return Run(fedavg({}), model, shared, evaluate_fn=evaluate)
 
         def evaluate(server_round, arrays):
             norm = float(np.linalg.norm(arrays.to_numpy_ndarrays()[0]))
