@@ -2,7 +2,6 @@
 
 import csv
 import math
-import statistics
 from dataclasses import replace
 
 import numpy as np
@@ -28,22 +27,19 @@ NUM_STEPS, NUM_TRIALS = 6, 24
 
 
 class Curved:
-    """Reports a rising curve and counts the steps; returns more than it has reported last."""
+    """Reports a rising curve; returns more than it has reported last."""
 
-    def __init__(self, sign=1.0, die_at=-1, raises=False):
-        self.steps, self.sign, self.die_at, self.raises = 0, sign, die_at, raises
+    def __init__(self, sign=1.0, raises=False):
+        self.sign, self.raises = sign, raises
 
     def __call__(self, config, context):
         best = self.sign * height(config["x"], config["y"])
         for step in range(NUM_STEPS):
-            self.steps += 1
             context.report(step, best * risen(step))
             if context.should_stop():
                 if self.raises:
                     raise RuntimeError("pruned")
                 return None
-        if context.trial == self.die_at:
-            raise KeyboardInterrupt
         return float(best)
 
 
@@ -100,8 +96,7 @@ def row(trial, value, **columns):
 # -- the rule --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("direction", ["maximize", "minimize"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "direction"), [(0, "maximize"), (1, "minimize")])
 def test_trials_stop_where_optunas_median_pruner_stops_them(seed, direction):
     optuna = pytest.importorskip("optuna", reason="the oracle is Optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -239,22 +234,12 @@ def test_a_stopped_trial_has_the_last_value_that_it_reported(raises):
     np.testing.assert_allclose(told(reply, "values"), height(*told(reply, "points").T) * shares, rtol=1e-12)
 
 
-def test_a_loss_stops_where_its_negative_stops():
-    gain, loss = Curved(), Curved(-1.0)
-    replies = [answer(agent(gain)), answer(agent(loss, aims=Aims.of(True)))]
-    assert gain.steps == loss.steps < 30 * NUM_STEPS
-    for name in ("stopped", "values"):
-        np.testing.assert_array_equal(*(told(reply, name) for reply in replies))
-
-
 def test_workers_stop_trials_by_what_had_ended_before_their_batch(tmp_path):
     mine = agent(Curved(), tmp_path / "agent.db", num_parallel=2, pruning=Pruning(margin=None))
     reply = answer(mine, 0, 20)
     done, expected = list[float](), list[int]()
-    for batch in height(*told(reply, "points").T).reshape(-1, 2):
-        stops = (
-            batch < np.median(done) if len(done) >= 5 else np.zeros(2, bool)
-        )  # at the first step, or never
+    for batch in height(*told(reply, "points").T).reshape(-1, 2):  # it stops at the first step, or never
+        stops = batch < (np.median(done) if len(done) >= 5 else -np.inf)
         done += batch[~stops].tolist()
         expected += np.where(stops, 0, -1).tolist()
     assert told(reply, "stopped").tolist() == expected
@@ -280,7 +265,7 @@ def test_journals_hold_every_curve_and_a_command_writes_them_as_csv(tmp_path):
 # -- what is learnt of it -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("at_once", "sign"), [(1, 1.0), (1, -1.0), (2, -1.0)])
+@pytest.mark.parametrize(("at_once", "sign"), [(1, 1.0), (2, -1.0)])
 def test_predictions_are_forecasts_from_the_trials_that_completed_before(tmp_path, at_once, sign):
     tuned = agent(Curved(sign), tmp_path / "agent.db", num_parallel=at_once, aims=Aims.of(sign < 0))
     answer(tuned, 0, NUM_TRIALS, "ei")
@@ -296,32 +281,14 @@ def test_predictions_are_forecasts_from_the_trials_that_completed_before(tmp_pat
         curves = [dict(e.curve.T.tolist()) for e in before]
         values = np.array([c[stopped.stopped[0]] for c in curves])
         finals = np.array([e.values[0] for e in before])
-        value = float(stopped.values[0])
-        assert predicted == forecast(values, finals, value)
-        gain = statistics.fmean((finals - values).tolist())
-        expected = min(value + gain, statistics.median(finals.tolist()))
-        assert predicted == pytest.approx(expected, rel=1e-12)
-        assert value < predicted < finals.max()
+        assert predicted == forecast(values, finals, float(stopped.values[0]))
 
 
 def test_the_last_value_can_be_learnt_instead():
-    tuned = agent(pruning=Pruning(learns="last"))
-    answer(tuned, 0, NUM_TRIALS)
+    answer(tuned := agent(pruning=Pruning(learns="last")), 0, NUM_TRIALS)
     history = state_of(tuned).history
     assert (history.stopped >= 0).any()
     assert history.predicted is None
-
-
-def test_a_prediction_stays_the_same_when_more_trials_are_known_and_in_the_agents_memory():
-    early, later = agent(), agent()
-    for tuned, number in ((early, 10), (later, NUM_TRIALS)):
-        answer(tuned, 0, number, "ei")
-    first, whole = (state_of(tuned).history for tuned in (early, later))
-    again = Trials.empty(2).concat(whole.select(0, 10))
-    assert np.isfinite(first.predicted).any()
-    np.testing.assert_array_equal(first.predicted, again.predicted)
-    for ours, theirs in zip(first.observed(), again.observed(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("name", ["ei", "ts", "random", "fed-ei"])

@@ -4,21 +4,19 @@ import math
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
-from pathlib import Path
 
+import cloudpickle
 import numpy as np
 import pytest
+import threadpoolctl
 from agents import SPACE, node, packed, task
 from contract import same
 from flwr.app import RecordDict
 from grouped import grouped
-from waiting import wait_until
 
 from fbo_flower.algorithms import ThompsonSampling
 from fbo_flower.algorithms.records import Phase, Task, Trials
@@ -28,7 +26,7 @@ from fbo_flower.clients.evaluator import EvaluationCache, ObjectiveEvaluator, Pa
 from fbo_flower.clients.memory import StateMemory
 from fbo_flower.clients.objective import Job, ObjectiveContext
 from fbo_flower.clients.pruning import CurveBook, Pruning
-from fbo_flower.clients.workers import WorkerPool, pickled, pool_of
+from fbo_flower.clients.workers import Worker, WorkerPool, pickled, pool_of
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import simulate
 from fbo_flower.storage import agent_journal
@@ -67,8 +65,7 @@ NOISY, REPEATING = Noisy(), Repeating()  # the same objects: their workers are s
 
 
 @pytest.mark.parametrize("repeats", [None, [3, 2, 1, 1, 4]])
-@pytest.mark.parametrize("objective", [NOISY, REPEATING], ids=["plain", "repeating"])
-@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(("objective", "cached"), [(NOISY, True), (REPEATING, False)])
 def test_outcomes_are_those_of_one_evaluation_after_the_other(repeats, objective, cached):
     query = Trials(POINTS, pulls=None if repeats is None else np.array(repeats, dtype=np.int64))
     caches = [EvaluationCache() if cached else None for _ in range(2)]
@@ -121,25 +118,12 @@ def test_the_operator_overrides_the_app():
 # -- an agent that is killed ------------------------------------------------------------------------------
 
 
-def noting(directory, killer=None):
-    """An objective that notes its trials. Trial `killer` kills the agent once trial 4 is journalled."""
+def noting(path):
+    """An objective that notes its trials in a file."""
 
     def objective(config, context):
-        import os
-        import signal
-        import time
-        from pathlib import Path
-
-        here = Path(directory)
-        with (here / "calls").open("a") as stream:
+        with open(path, "a") as stream:
             stream.write(f"{context.trial} ")
-        if context.trial == killer and not (here / "killed").exists():
-            while not (here / "journalled-4").exists():
-                time.sleep(0.01)
-            (here / "killed").touch()
-            os.kill(os.getppid(), signal.SIGKILL)
-            while True:  # ends with its agent
-                time.sleep(0.01)
         return -((config["x"] - 0.3) ** 2) - (config["y"] - 0.7) ** 2 + 1e-3 * context.trial
 
     return objective
@@ -148,51 +132,33 @@ def noting(directory, killer=None):
 def test_an_agent_killed_within_a_batch_repeats_only_what_was_under_way(tmp_path, monkeypatch):
     monkeypatch.setattr(agent_journal, "COMMIT_SECONDS", 0.0)  # every evaluation, as if it had taken a second
     first, second = (packed(TS, task(trial, 4)) for trial in (0, 4))
+    append, stored = AgentJournal.append, []
 
-    def agent(directory, killer=None, **given):
-        context = node(directory / "a.db", **given)
-        parallel = {} if given else {"num_parallel": 2}
-        return TuningAgent(noting(directory, killer), SPACE, context, seed=4, disclose="trials", **parallel)
+    def dying(self, study, key, evaluation):
+        append(self, study, key, evaluation)
+        stored.append(str(evaluation.trials[0]))
+        if len(stored) == 6:
+            raise KeyboardInterrupt
 
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    for directory, killer in ((whole, None), (killed, 5)):
-        directory.mkdir()
-        begun = agent(directory, killer)
-        begun.answer(first)
-        if killer is None:
-            expected = begun.answer(second)
-            continue
-        process = os.fork()
-        if process == 0:
-            die_when_told(begun, second, directory)
-        _, status = os.waitpid(process, 0)
-        assert os.WIFSIGNALED(status)
-        assert os.WTERMSIG(status) == signal.SIGKILL
-    with AgentJournal(killed / "a.db", "3") as journal:
-        stored = [int(e.trials[0]) for e in journal.evaluations("s")]
-    assert sorted(stored[:4]) == [0, 1, 2, 3]
-    assert stored[4:] == [4]
+    def answer(name, num_parallel, *messages):
+        context = node(tmp_path / f"{name}.db", num_parallel=num_parallel)
+        agent = TuningAgent(noting(tmp_path / name), SPACE, context, seed=4, disclose="trials")
+        return [agent.answer(message) for message in messages][-1]
+
+    expected = answer("whole", 2, first, second)
+    with monkeypatch.context() as patch:
+        patch.setattr(AgentJournal, "append", dying)
+        with pytest.raises(KeyboardInterrupt):
+            answer("killed", 2, first, second)
     # another setting of the operator changes nothing about the batch that has begun
-    reply = agent(killed, 5, num_parallel=1).answer(second)
-    assert sorted((killed / "calls").read_text().split()) == list("012345567")
+    reply = answer("killed", 1, second)
+    calls = Counter((tmp_path / "killed").read_text().split())
+    assert sorted(calls) == list("01234567")
+    assert {calls[trial] for trial in stored} == {1}
+    assert calls.total() <= 8 + 2
     assert reply.config == expected.config
     arrays = [{n: a for n, a in r.arrays.items() if "times" not in n} for r in (reply, expected)]
     assert same(*arrays)
-
-
-def die_when_told(agent, asked, directory):
-    """Answer a task in a forked process, and say which evaluations the journal holds."""
-    append = AgentJournal.append
-
-    def noted(self, study, key, evaluation):
-        append(self, study, key, evaluation)
-        (directory / f"journalled-{evaluation.trials[0]}").touch()
-
-    AgentJournal.append = noted
-    try:
-        agent.answer(asked)
-    finally:
-        os._exit(1)
 
 
 def row(trial):
@@ -225,22 +191,23 @@ def run(objective=slow_left, algorithm="random", **given):
     return simulate(objective, space, **grouped(algorithm=algorithm, **given))
 
 
-@pytest.mark.parametrize("limit", [{"num_parallel": 2}, {"trial_timeout": 5.0}])
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"engine": "ray"}, "with the engine ray"), ({"engine": "flower"}, "with the engine flower"),
-        ({"durations": 1.0}, "with durations"), ({"num_parallel": 0}, "num_parallel: expected an integer"),
+        ({"num_parallel": 2, "engine": "ray"}, r"num_parallel: expected 1 with the engine ray"),
+        ({"trial_timeout": 5.0, "engine": "flower"}, "trial_timeout: expected 0 with the engine flower"),
+        ({"num_parallel": 2, "durations": 1.0}, "num_parallel: expected 1 with durations"),
+        ({"trial_timeout": 5.0, "durations": 1.0}, "trial_timeout: expected 0 with durations"),
+        ({"num_parallel": 0}, "num_parallel: expected an integer"),
     ],
-)  # fmt: skip
-def test_simulations_in_which_it_means_nothing_refuse_it(given, reason, limit):
-    match = reason if "num_parallel" in given else f"{next(iter(limit))}: expected [01] {reason}"
-    with pytest.raises(ConfigError, match=match):
-        run(num_rounds=1, **limit | given)
+)
+def test_simulations_in_which_it_means_nothing_refuse_it(given, reason):
+    with pytest.raises(ConfigError, match=reason):
+        run(num_rounds=1, **given)
 
 
 def test_a_simulated_evaluation_that_takes_too_long_costs_its_own_trial():
-    study = run(num_rounds=1, num_parallel=2, trial_timeout=2.0, options={"num_initial": 4})
+    study = run(num_rounds=1, num_parallel=2, trial_timeout=1.0, options={"num_initial": 4})
     left = np.array([config["x"] < 0.5 for config in study.trials["config"]])
     assert 0 < left.sum() < 4
     assert (np.isnan(study.trials["value"]) == left).all()
@@ -279,13 +246,6 @@ def troubled(meeting):
     """Return an objective that dies, fails, hangs, waits or tells of its process, as `x` says."""
 
     def objective(config, context):
-        import os
-        import signal
-        import time
-
-        import numpy as np
-        import threadpoolctl
-
         match config["x"]:
             case -1.0:
                 os._exit(3)
@@ -381,33 +341,10 @@ def test_agents_of_one_objective_share_a_pool():
     assert pool_of(NOISY) is pool_of(NOISY) is not pool_of(REPEATING)
 
 
-def test_workers_end_with_a_process_that_is_killed(tmp_path):
-    script = """
-import os, sys, time
-from fbo_flower.clients.objective import Job
-from fbo_flower.clients.workers import WorkerPool, pickled
-
-def objective(config, context):
-    os.write(1, f"{os.getpid()}\\n".encode())  # in one piece: two workers write at once
-    while True:
-        time.sleep(0.01)
-
-list(WorkerPool(pickled(objective)).run([Job(None, {}, [None])] * 2, 2, 0.0))
-"""
-    (tmp_path / "script.py").write_text(script)  # without `if __name__ == "__main__"`
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, str(tmp_path / "script.py")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
-        try:
-            workers = [int(process.stdout.readline()) for _ in range(2)]
-        finally:
-            process.send_signal(signal.SIGKILL)
-    wait_until(lambda: not any(map(_is_running, workers)), "the workers to end")
-
-
-def _is_running(process):
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"  # nobody may wait for it
+def test_a_worker_ends_within_an_evaluation_when_its_agent_is_gone():
+    worker = Worker(pickled(lambda config, context: time.sleep(600)))
+    (job,) = jobs(0.5)
+    assert worker.answer(job) is None, "it is ready"
+    worker.send(cloudpickle.dumps(job))
+    worker.pipe.close()  # as the system does when the agent's process is killed
+    assert worker.process.wait(timeout=60) == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""`FederatedSampler`: Optuna scripts of sites whose trials the sites' agents choose."""
+"""Optuna: scripts of sites whose trials the agents choose, and `EISampler`, which does what `ei` does."""
 
 import json
 import logging
@@ -10,19 +10,26 @@ import numpy as np
 import pytest
 from federation import agents
 
-from fbo_flower import Asked, Categorical, Float, Int, SearchSpace, Site
+from fbo_flower import Asked, Categorical, Float, Int, SearchSpace, Site, algorithms
 from fbo_flower.clients import asking
 from fbo_flower.errors import ConfigError, NotInTimeError
-from fbo_flower.space.optuna import from_distributions
 from fbo_flower.storage.store import opened
 from fbo_flower.strategies import ExpectedImprovement, FedEI
 
 optuna = pytest.importorskip("optuna")
-from fbo_flower import FederatedSampler  # noqa: E402  # it needs Optuna
+suite = pytest.importorskip("optuna.testing.pytest_samplers", reason="Optuna 5 has tests of samplers")
+from fbo_flower import EISampler, FederatedSampler  # noqa: E402  # they need Optuna
 from fbo_flower.clients import optuna_sampler  # noqa: E402
 
-SPACE = SearchSpace({"rate": Float(1e-4, 1.0, log=True), "depth": Int(1, 8), "kind": Categorical(["a", "b"])})
-
+SPACE = SearchSpace(
+    {
+        "rate": Float(1e-4, 1.0, log=True),
+        "depth": Int(1, 8),
+        "kind": Categorical(["a", "b"]),
+        "share": Float(0.0, 1.0, active_when={"kind": "b"}),
+    }
+)
+QUICK = algorithms.ExpectedImprovement(num_candidates=16)
 NUM_TRIALS = 5  # of an agent of `fed_ei` in 5 rounds: two have no trials, three in the first
 
 
@@ -38,13 +45,14 @@ def loss(config, context=None):
 
 def objective(trial):
     """The objective of a site's own script."""
-    return loss(
-        {
-            "rate": trial.suggest_float("rate", 1e-4, 1.0, log=True),
-            "depth": trial.suggest_int("depth", 1, 8),
-            "kind": trial.suggest_categorical("kind", ["a", "b"]),
-        }
-    )
+    config = {
+        "rate": trial.suggest_float("rate", 1e-4, 1.0, log=True),
+        "depth": trial.suggest_int("depth", 1, 8),
+        "kind": trial.suggest_categorical("kind", ["a", "b"]),
+    }
+    if config["kind"] == "b":
+        config["share"] = trial.suggest_float("share", 0.0, 1.0)
+    return loss(config)
 
 
 def made(journal, timeout=60.0, **given):
@@ -108,8 +116,8 @@ def test_the_trials_of_the_scripts_are_those_of_the_federated_study(tmp_path):
 
 
 def test_earlier_trials_enter_the_history_of_their_site_and_no_message(tmp_path):
-    storage = f"sqlite:///{tmp_path / 'optuna.db'}"
-    earlier = optuna.create_study(storage=storage, study_name="mine", direction="minimize")
+    given = {"storage": f"sqlite:///{tmp_path / 'o.db'}", "study_name": "mine", "load_if_exists": True}
+    earlier = optuna.create_study(direction="minimize", **given)
     earlier.optimize(objective, n_trials=5)
     before = [trial.params for trial in earlier.trials]
     strategy = fed_ei()
@@ -117,7 +125,7 @@ def test_earlier_trials_enter_the_history_of_their_site_and_no_message(tmp_path)
         other = threading.Thread(target=script, args=(tmp_path / "agent-1.db", NUM_TRIALS))
         other.start()
         for count in (1, NUM_TRIALS - 1):  # the script is started again
-            script(tmp_path / "agent-0.db", count, storage=storage, study_name="mine", load_if_exists=True)
+            script(tmp_path / "agent-0.db", count, **given)
         other.join()
     assert known(tmp_path) == before
     messages = strategy.export_messages()
@@ -198,6 +206,10 @@ def test_a_script_that_does_not_fit_the_app_is_refused_and_loses_no_trial(tmp_pa
             with pytest.raises(ConfigError, match="give script and app the same names, ranges and choices"):
                 study.optimize(suggest, n_trials=1)
             assert [trial.state.name for trial in study.trials] == ["FAIL"]
+        study = made(journal)
+        study.sampler = optuna.samplers.PartialFixedSampler({"depth": 9}, study.sampler)
+        with pytest.raises(ConfigError, match='give the agent fixed = "depth=9" in node_config'):
+            study.optimize(lambda trial: trial.suggest_int("depth", 1, 9), n_trials=1)
         script(journal, 2)
     assert found[0].study.trials["failure"].tolist() == ["", ""]
     study = made(tmp_path / "no-agent.db", timeout=0.01)
@@ -215,17 +227,17 @@ def test_each_thread_has_a_trial_of_its_own(tmp_path):
         time.sleep(0.05)
         return value
 
-    strategy = ExpectedImprovement(num_agents=1, seed=1, num_candidates=32, trials_per_round=3)
-    with federation(tmp_path, strategy, 3, minimize=True, num_parallel=2) as found:
+    strategy = ExpectedImprovement(num_agents=1, seed=1, num_initial=2, trials_per_round=2)
+    with federation(tmp_path, strategy, 2, minimize=True, num_parallel=2) as found:
         study = made(tmp_path / "agent-0.db")
-        study.optimize(slow, n_trials=9, n_jobs=2)
+        study.optimize(slow, n_trials=4, n_jobs=2)
     own = found[0].study.trials
     assert sorted(map(str, seen)) == sorted(map(str, own["config"]))
-    assert len(set(map(str, seen))) == len(seen) == 9
+    assert len(set(map(str, seen))) == len(seen) == 4
     assert {trial.state.name for trial in study.trials} == {"COMPLETE"}
 
 
-def test_a_trial_is_asked_in_one_process_and_told_in_another(tmp_path):
+def test_a_trial_is_asked_in_one_process_and_told_in_another(tmp_path, monkeypatch):
     given = {"storage": f"sqlite:///{tmp_path / 'o.db'}", "study_name": "mine", "load_if_exists": True}
     with federation(tmp_path, ei(), 2) as found:
         for sampler in (FederatedSampler(tmp_path / "agent-0.db"), None, None):
@@ -234,8 +246,9 @@ def test_a_trial_is_asked_in_one_process_and_told_in_another(tmp_path):
             optuna_sampler._UNDER_WAY.clear()  # as in another process
             other = optuna.load_study(study_name="mine", storage=given["storage"], sampler=sampler)
             other.tell(trial.number, value)  # without the sampler the agent learns it at the next `ask`
+        monkeypatch.setattr(optuna_sampler, "NEXT_STUDY_SECONDS", 0.1)
         with pytest.raises(NotInTimeError, match="has ended; for its next one start the script again"):
-            made(tmp_path / "agent-0.db", 10, **given).ask()
+            made(tmp_path / "agent-0.db", None, **given).ask()
     study = optuna.load_study(study_name="mine", storage=given["storage"])
     assert list(found[0].study.trials["config"]) == [t.params for t in study.trials[:3]]
     assert found[0].study.trials["value"].tolist() == [t.value for t in study.trials[:3]]
@@ -266,16 +279,6 @@ def test_what_was_interrupted_is_asked_again(tmp_path):
     assert trials["failure"].tolist() == ["", ""]
     assert params[:5] == [trials["config"][0]] * 5
     assert params[5] == trials["config"][1]
-
-
-def test_a_parameter_that_is_fixed_in_the_script_is_refused(tmp_path):
-    with federation(tmp_path, ei(), 1):
-        study = made(tmp_path / "agent-0.db")
-        own, study.sampler = study.sampler, optuna.samplers.PartialFixedSampler({"depth": 9}, study.sampler)
-        with pytest.raises(ConfigError, match='give the agent fixed = "depth=9" in node_config'):
-            study.optimize(lambda trial: trial.suggest_int("depth", 1, 9), n_trials=1)
-        study.sampler = own
-        study.optimize(objective, n_trials=2)
 
 
 def test_constraints_func_says_the_limits_and_the_storage_only_whether_they_hold(tmp_path):
@@ -309,9 +312,7 @@ def test_earlier_trials_of_other_ranges_choices_or_attributes_are_left_out_with_
     given = {"storage": f"sqlite:///{tmp_path / 'o.db'}", "study_name": "mine", "load_if_exists": True}
     study = optuna.create_study(**given)
     study.optimize(odd, n_trials=3)
-    with pytest.warns(UserWarning, match="Choices"):
-        study.optimize(lambda trial: len(trial.suggest_categorical("kinds", [(1, 2), (3,)])), n_trials=1)
-    study.optimize(lambda trial: trial.suggest_float("rate", 2.0, 3.0, log=True), n_trials=2)
+    study.optimize(lambda trial: trial.suggest_float("rate", 2.0, 3.0, log=True), n_trials=1)
     wanted = {"objectives": {"loss": "min"}, "limits": {"grams": 45.0}}
 
     def one(trial):
@@ -319,7 +320,7 @@ def test_earlier_trials_of_other_ranges_choices_or_attributes_are_left_out_with_
         return objective(trial)
 
     study = made(tmp_path / "agent-0.db", **given)
-    with federation(tmp_path, ei(), 1, **wanted), pytest.warns(UserWarning, match="6 of 6 earlier trials"):
+    with federation(tmp_path, ei(), 1, **wanted), pytest.warns(UserWarning, match="4 of 4 earlier trials"):
         study.optimize(one, n_trials=2)
     assert {trial.state.name for trial in study.trials} == {"COMPLETE"}
     assert Site(tmp_path / "agent-0.db").pending == []
@@ -341,60 +342,95 @@ def test_a_script_ends_when_the_federated_study_has_ended(tmp_path, restarted, m
     assert "has ended; for its next one start the script again" in lines[0].getMessage()
 
 
-# -- Optuna's own tests of samplers --------------------------------------------------------------------
-
-_ALONE = "it asks for the values of a parameter without a trial of the agent"
-_SPACE = "it passes a space; the agent has the app's"
-LEFT_OUT = {
-    "test_float": _ALONE,
-    "test_int": _ALONE,
-    "test_categorical": _ALONE,
-    "test_conditional_sample_independent": _ALONE,
-    "test_multi_objective_sample_independent": _ALONE,
-    "test_sample_relative_numerical": _SPACE,
-    "test_sample_relative_categorical": _SPACE,
-    "test_sample_relative_mixed": _SPACE,
-    "test_dynamic_range_objective": "the ranges of an app do not change within a study",
-    "test_partial_fixed_sampling": "the agent fixes parameters, see the refusal above",
-    "test_raise_error_for_samplers_during_multi_objectives": "it takes several objectives",
-}
-APPS = {  # test -> number of trials, and what is tuned; by default what its objective suggests
-    "test_nan_objective_value": (11, {"x": Float(0.1, 0.2)}),
-    "test_sample_single_distribution": (2, {"a": Categorical([1]), "other": Float(0, 1)}),
-    "test_single_parameter_objective": (10, {}),
-    "test_combination_of_different_distributions_objective": (3, {}),
-    "test_conditional_parameter_objective": (
-        10,
-        {
-            "x": Categorical([True, False]),
-            "y": Float(0, 1, active_when={"x": True}),
-            "z": Float(0, 1, active_when={"x": False}),
-        },
-    ),
-    "test_trial_relative_params": (10, {"x": Float(-10, 10), "y": Float(-10, 10)}),
-}
-suite = pytest.importorskip("optuna.testing.pytest_samplers", reason="Optuna 5 has tests of samplers")
+# -- `EISampler` ------------------------------------------------------------------------------------------
 
 
+def hill(trial):
+    x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", 1e-3, 1e3, log=True)
+    kind = trial.suggest_categorical("kind", [(1, 2), "b", None])
+    return (x - 0.3) ** 2 + (y < 1) + (kind == "b")
+
+
+def run(number, function=hill, seed=0, **given):
+    own = {"sampler": EISampler(seed, algorithm=QUICK), "load_if_exists": "storage" in given, **given}
+    study = optuna.create_study(**own)
+    study.optimize(function, n_trials=number, catch=ValueError)
+    return study
+
+
+# Optuna's whole suite but `SingleOnlySamplerTestCase`: it expects an error for several objectives
 @pytest.mark.filterwarnings("ignore")
 class TestSuiteOfOptuna(
-    suite.BasicSamplerTestCase,
-    suite.RelativeSamplerTestCase,
-    suite.MultiObjectiveSamplerTestCase,
-    suite.SingleOnlySamplerTestCase,
+    suite.BasicSamplerTestCase, suite.RelativeSamplerTestCase, suite.MultiObjectiveSamplerTestCase
 ):
-    locals().update(dict.fromkeys(LEFT_OUT))
-
     @pytest.fixture
-    def sampler(self, request, tmp_path):
-        number, parameters = APPS[request.function.__name__]
-        trial = optuna.create_study().ask()
-        for name, suggest in (
-            request.node.callspec.params.items() if hasattr(request.node, "callspec") else ()
-        ):
-            if name.startswith("suggest_method"):
-                suggest(trial)
-        space = SearchSpace(parameters) if parameters else from_distributions(trial.distributions)
-        quick = ExpectedImprovement(num_agents=1, seed=1, num_initial=1, num_candidates=16)
-        with federation(tmp_path, quick, number, minimize=True, space=space):
-            yield lambda: FederatedSampler(tmp_path / "agent-0.db", 60)
+    def sampler(self):
+        return lambda: EISampler(0, algorithm=QUICK)
+
+
+def test_it_improves_on_random_search():
+    found = run(15).best_value
+    assert found < run(15, sampler=optuna.samplers.RandomSampler(0)).best_value / 5
+
+
+def test_a_storage_is_all_that_it_remembers(tmp_path):
+    def plain(trial):
+        return (trial.suggest_float("x", 0, 1) - 0.3) ** 2 + trial.suggest_int("n", 0, 40, step=8)
+
+    given = {"storage": f"sqlite:///{tmp_path / 'o.db'}", "study_name": "mine"}
+    for number in (3, 4):
+        again = run(number, plain, **given)
+    assert [trial.params for trial in again.trials] == [trial.params for trial in run(7, plain).trials]
+
+
+def test_trials_at_once_are_different(monkeypatch):
+    believing, under_way = EISampler._believing, []
+
+    def noted(self, task, state, points):
+        under_way.append(len(points))
+        return believing(self, task, state, points)
+
+    monkeypatch.setattr(EISampler, "_believing", noted)
+    study = run(5)
+    trials = [study.ask() for _ in range(4)]
+    for trial in trials:
+        hill(trial)
+    assert len({(round(t.params["x"], 3), round(np.log(t.params["y"]), 2)) for t in trials}) == 4
+    assert under_way == [1, 2, 3]
+
+
+def test_failed_and_pruned_trials_are_avoided():
+    def risky(trial):
+        x = trial.suggest_float("x", 0, 1)
+        trial.report(9.0, 0)
+        if x < 0.4:
+            raise ValueError if x < 0.2 else optuna.TrialPruned
+        return x
+
+    states = [trial.state.name for trial in run(20, risky).trials]
+    assert states[-8:].count("COMPLETE") >= 5
+
+
+def test_constraints_and_objectives():
+    def two(trial):
+        x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)
+        trial.set_constraint("sum", 0.5 - x - y)
+        return x, y
+
+    front = run(20, two, directions=["minimize", "minimize"]).best_trials
+    assert len(front) >= 3
+    assert all(0.5 <= sum(trial.values) < 0.75 for trial in front)
+    # and a constraint may change the trial that it is given
+    limited = EISampler(0, algorithm=QUICK, constraints_func=lambda trial: [0.7 - trial.params.pop("x")])
+    assert 0.7 <= run(15, sampler=limited).best_value ** 0.5 + 0.3 < 0.8
+    with pytest.raises(ConfigError, match="directions: expected at most 3 objectives, got 4; use optuna"):
+        run(3, lambda trial: (trial.suggest_float("x", 0, 1),) * 4, directions=["minimize"] * 4)
+
+
+def test_branches_have_a_model_of_their_own():
+    def branches(trial):
+        if trial.suggest_categorical("kind", ["a", "b"]) == "a":
+            return (trial.suggest_float("a", 0, 1) - 0.3) ** 2 + (trial.suggest_float("b", 0, 1) - 0.8) ** 2
+        return 1 + trial.suggest_float("c", 0, 1)
+
+    assert run(20, branches).best_value < 0.003
