@@ -50,14 +50,8 @@ ADVANCING = at("fbo_flower.cli.progress", "Display.advance", "len(calls) == 2 an
 CASES = {
     "the first import": (IMPORT.format(name="click"), NOTHING, STUDY),
     "an import that swallows it": (IMPORT.format(name="numpy"), NOTHING, STUDY),
-    "the imports of a command": (IMPORT.format(name="fbo_flower.simulation.runner"), NOTHING, STUDY),
     "registration": (REGISTERING, f"x y holds the settings and journals of the run{RESUME}", STUDY),
     "a round": (ADVANCING, f"x y holds the results so far: random 2 rounds{RESUME}", STUDY),
-    "a picture": (
-        at("fbo_flower.reports.figures", "draw"),
-        f"x y holds the results so far: random 4 rounds{RESUME}",
-        STUDY,
-    ),
     "a new app": (
         at("fbo_flower.cli.new", "new_app"),
         "every file is whole or as it was before; run the same command again",
@@ -68,9 +62,7 @@ CASES = {
 
 @pytest.mark.parametrize(
     ("place", "number"),
-    [(place, signal.SIGINT) for place in CASES]
-    + [("an import that swallows it", signal.SIGTERM), ("a round", signal.SIGTERM)]
-    + ([("a round", signal.SIGHUP)] if hasattr(signal, "SIGHUP") else []),
+    [*((place, signal.SIGINT) for place in CASES), ("a round", signal.SIGTERM), ("a new app", signal.SIGHUP)],
 )
 def test_a_signal_ends_a_command_with_one_true_line(place, number, tmp_path, monkeypatch):
     code, said, arguments = CASES[place]

@@ -10,7 +10,6 @@ from processes import python
 
 from fbo_flower.cli.main import run
 from fbo_flower.cli.plan import read_space
-from fbo_flower.errors import ConfigError
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.study import Study
 
@@ -47,8 +46,6 @@ def test_a_function_is_minimised_on_files_and_resumed_elsewhere(here, monkeypatc
     study = Study.load(here / "study")
     assert list(study.best) == ["site-2", "site-10"]
     assert study.minimizes("random")
-    for config in study.trials["config"]:
-        assert set(config) == ({"x", "kind", "n"} if config["kind"] == "a" else {"x", "kind"})
     monkeypatch.chdir(here.parent)
     assert run(["simulate", "--resume", str(here / "study"), "-q"]) == 0
     assert Study.load(here / "study").trials == study.trials
@@ -60,14 +57,12 @@ def test_a_function_of_several_outputs_has_limits_and_the_best_are_fronts(here, 
         'def score(config, path):\n    x = config["x"]\n    return {"loss": (x - 0.8) ** 2, "ms": 20 * x}\n'
     )
     aims = ["--objectives", "loss min, ms min", "--limits", "ms <= 10", "--limits", "site-2: ms <= -1"]
-    given = [*GIVEN, "--algorithm", "random", "--rounds", "8", "--out", "study", *aims]
-    assert run([*[word for word in given if word != "-q"], "--journal"]) == 0
+    given = [*GIVEN[:-1], "--algorithm", "random", "--rounds", "8", "--out", "study", *aims]
+    assert run([*given, "--journal"]) == 0
     assert "No configuration holds the limits of site-2." in capsys.readouterr().out
     study = Study.load(here / "study")
     assert study.infeasible == ["site-2"]
     assert study.front("site-10").values[:, 1].max() <= 10
-    assert run(["simulate", "--resume", str(here / "study"), "-q"]) == 0
-    assert Study.load(here / "study").trials == study.trials
     shutil.rmtree(here / "study" / "journals")
     capsys.readouterr()
     assert run(["best", "study"]) == 0
@@ -96,13 +91,11 @@ def test_a_space_is_read_from_toml(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"score.py:score": "score.py"}, "function: expected FILE.py:FUNCTION"),
         ({"score.py:score": "lost.py:score"}, "expected a file"),
         ({"score.py:score": "score.py:scor"}, "did you mean score?"),
-        ({"site-*.csv": "nothing-*.csv"}, "--data: expected files, found none"),
         ({"space.toml": "lost.toml"}, "--space: "),
+        ({"space.toml": "neighbour.py"}, "--space: "),
         ({"score.py:score": "--minimize"}, "expected FILE.py:FUNCTION as well"),
-        ({"-q": "--limits=ms <= 3"}, "limits: expected objectives beside them"),
         ({"-q": "--objectives=ms mim"}, "objectives: ms: expected 'max' or 'min', got 'mim'"),
         ({"inline": "inline", "-q": "--agents=3"}, "expected with a bundled problem only"),
     ],
@@ -110,10 +103,3 @@ def test_a_space_is_read_from_toml(tmp_path):
 def test_what_is_missing_is_named(here, changes, message, capsys):
     assert run([changes.get(word, word) for word in GIVEN]) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("text", ["x = 3", "x = {low = 2, high = 1}", "x = {lo = 1, high = 2}", "x ="])
-def test_a_space_that_is_none_is_refused_by_file(tmp_path, text):
-    (tmp_path / "space.toml").write_text(text)
-    with pytest.raises(ConfigError, match="--space: "):
-        read_space(tmp_path / "space.toml")

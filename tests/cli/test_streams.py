@@ -23,19 +23,17 @@ def place(tmp_path_factory):
 
 
 COMMANDS = {
-    "report OUT": 0, "report OUT --markdown": 0, "best OUT": 0, "best JOURNALS": 0, "ledger JOURNALS": 0,
-    "watch --once OUT": 0, "watch --once JOURNALS": 0, "export JOURNALS/agents --curves -": 0,
-    "report Zürich±": 2, "watch 医": 2, "algorithms 医": 2, "nothing-é": 2, "--help": 0, "algorithms": 0,
+    "report OUT": 0, "best OUT": 0, "best JOURNALS": 0, "ledger JOURNALS": 0, "watch --once OUT": 0,
+    "export JOURNALS/agents --curves -": 0, "report Zürich±": 2, "nothing-é": 2, "--help": 0, "algorithms": 0,
     "simulate --problem gp-samples --algorithm random --rounds 1 --engine inline --label ± --out SIM": 0,
 }  # fmt: skip
 
 
 @pytest.mark.usefixtures("unpictured")
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 @pytest.mark.parametrize(("command", "status"), COMMANDS.items())
-def test_a_stream_replaces_what_it_cannot_write(command, status, encoding, place, tmp_path, monkeypatch):
+def test_a_stream_replaces_what_it_cannot_write(command, status, place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    out, errors = (io.TextIOWrapper(io.BytesIO(), encoding) for _ in range(2))
+    out, errors = (io.TextIOWrapper(io.BytesIO(), "ascii") for _ in range(2))
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", errors)
     places = {"OUT": place / "out", "JOURNALS": place / "journals", "SIM": tmp_path / "sim"}
@@ -59,12 +57,9 @@ def test_a_process_in_another_locale_ends_in_order(module, settings, place):
     assert Study.load(place / "out").algorithms == ["Zürich ±"]
 
 
-@pytest.mark.parametrize("command", ["algorithms", "watch --once OUT", "export JOURNALS/agents --curves -"])
-@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
-def test_a_stream_that_the_caller_closed_is_nothing_to_write_to(closed, command, place):
-    words = command.replace("OUT", f"{place / 'out'}").replace("JOURNALS", f"{place / 'journals'}").split()
+@pytest.mark.parametrize("closed", [(1,), (0, 1, 2)])
+def test_a_stream_that_the_caller_closed_is_nothing_to_write_to(closed, place):
     script = "".join(f"os.close({n}); sys.std{('in', 'out', 'err')[n]} = None\n" for n in closed)
     script = f"import os, sys\n{script}from fbo_flower.cli.main import main\nmain()"
-    done = python("-c", script, *words)
-    assert bool(done.stdout) == (1 not in closed)
-    assert not done.stderr
+    done = python("-c", script, "export", place / "journals" / "agents", "--curves", "-")
+    assert (done.stdout, done.stderr) == ("", "")

@@ -18,8 +18,6 @@ import pytest
 from blocks import blocks
 from flower_runtime import ROOT
 from flwr.app import Context, RecordDict
-from flwr.client import NumPyClient
-from flwr.clientapp import ClientApp
 
 from fbo_flower.cli.flower_cli import FlowerCLI, RunStatus
 from fbo_flower.cli.main import run
@@ -27,7 +25,6 @@ from fbo_flower.cli.run import parse
 from fbo_flower.errors import FBOError
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.strategies import ExpectedImprovement
-from fbo_flower.study import Study
 
 # these have tests of their own: `test_add_an_algorithm.py`, `tests/e2e/test_deploy_document.py`
 ELSEWHERE = {"docs/add-an-algorithm.md", "docs/deploy.md"}
@@ -131,12 +128,14 @@ def test_the_blocks_of_a_page_run_in_their_order(page, submitted, capsys, caplog
         elif block.language == "bash" and not block.tag:
             for words in commands(block.text):
                 assert run(smaller(words)) == 0, f"{words}\n{capsys.readouterr()}"
-    if page == "docs/tune-federation.md":
-        legacy = InProcessGrid(legacy_app(names["own_rows"]), 4)
-        names["server"](legacy, Context(1, 0, {}, RecordDict(), {}))
-        assert "learning-rate" in names["tuned"].best_config
     if page == "docs/start.md":
-        check_first_study(caplog.messages)
+        assert any("Registered 3 agents, search space 544ce29a2684" in line for line in caplog.messages)
+        text = (ROOT / page).read_text(encoding="utf-8")
+        listed = re.findall(r"`([\w*/.]+)`", "".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)))
+        files = [
+            f"{file.name}/*.npz" if file.is_dir() else file.name for file in Path("runs/first").iterdir()
+        ]
+        assert set(files) <= set(listed)
     if page == "README.md":
         check_readme(capsys.readouterr().out)
     assert len(submitted) == sum("fbo-flower run" in block.text for block in found if not block.tag)
@@ -154,45 +153,6 @@ def check_readme(printed):
     said = [float(number) for number in re.search(r"It prints (\.\d+) and (\.\d+)\.", page).groups()]
     assert [together, alone] == pytest.approx(said, abs=0.05)
     assert together > alone + 0.05
-
-
-def legacy_app(own_rows):
-    """Return the app of a `client_fn` with the client of the page."""
-
-    class Client(NumPyClient):
-        def __init__(self, context):
-            self.x, self.y = own_rows(context)
-
-        def fit(self, parameters, config):
-            slope = self.x.T @ (self.x @ parameters[0] - self.y) / len(self.y)
-            return [parameters[0] - config["learning-rate"] * slope], len(self.y), {}
-
-        def evaluate(self, parameters, config):
-            return float(((self.x @ parameters[0] - self.y) ** 2).mean()), len(self.y), {}
-
-    return ClientApp(client_fn=lambda context: Client(context).to_client())
-
-
-def check_first_study(logged):
-    """Compare the files and the log of the first study with what `docs/start.md` says of them."""
-    page = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
-    listed = re.findall(r"`([\w*/.]+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)))
-    for file in Path("runs/first").iterdir():
-        assert file.name in listed or f"{file.name}/*.npz" in listed, file
-    text, number = "\n".join(logged), r"(\d+\.\d+)"
-    for line in (
-        "Registered 3 agents, search space 544ce29a2684",
-        f"[round 5, 5/5 evaluations] best {number}, mean {number}, 9 replies, 0 lost, 0 refused",
-        f"Best value {number}, of agent north;",
-        "has ended: 5 rounds",
-    ):
-        pattern = re.escape(line).replace(re.escape(number), number)
-        found, said = (re.search(pattern, where) for where in (text, page))
-        assert found, line
-        if said:  # processors differ in last digits, and then in which points a model proposes
-            values = [[float(value) for value in match.groups()] for match in (found, said)]
-            assert values[0] == pytest.approx(values[1], rel=0.05)
-    assert len(Study.load("runs/first").best) == 3
 
 
 @contextmanager

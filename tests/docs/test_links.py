@@ -24,15 +24,8 @@ COMMANDS = typer.main.get_command(app).commands.keys()
 def anchors(page):
     """Return the anchors of a page's headings, as GitHub makes them."""
     text = _FENCED.sub("", page.read_text(encoding="utf-8"))
-    found = set()
-    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
-        plain = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading)
-        anchor = re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
-        number = 0
-        while (name := f"{anchor}-{number}" if number else anchor) in found:
-            number += 1
-        found.add(name)
-    return frozenset(found)
+    plain = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", "\n".join(re.findall(r"^#+ (.+)$", text, re.MULTILINE)))
+    return {re.sub(r"[^\w\- ]", "", line.strip().lower()).replace(" ", "-") for line in plain.splitlines()}
 
 
 def links(page):
@@ -72,16 +65,10 @@ def misnamed(page):
     yield from (f"{name}: no such command" for name in set(_COMMAND.findall(text)) - COMMANDS)
 
 
-def test_every_page_is_listed():
-    """A reader who begins at the list of pages, and follows links, reaches every page."""
-    seen, ahead = set(), [ROOT / "docs" / "README.md"]
+def test_who_follows_links_from_the_list_of_pages_reaches_every_page():
+    seen, ahead = set(), {ROOT / "docs" / "README.md"}
     while ahead:
-        page = ahead.pop()
-        if page in seen or page.suffix != ".md":
-            continue
-        seen.add(page)
-        for link in links(page):
-            target = (page.parent / link.partition("#")[0]).resolve()
-            if "://" not in link and target.is_file():
-                ahead.append(target)
+        seen |= ahead
+        found = {(page.parent / link.partition("#")[0]).resolve() for page in ahead for link in links(page)}
+        ahead = {page for page in found - seen if page.suffix == ".md" and page.is_file()}
     assert set((ROOT / "docs").rglob("*.md")) <= seen

@@ -86,20 +86,12 @@ def test_a_node_without_a_key_or_with_one_that_nobody_registered_is_refused(secu
     assert process.wait(LIMIT) == 1
 
 
-def test_plain_text_is_refused(secure, tmp_path):
-    with socket.create_connection(("127.0.0.1", secure.port), timeout=LIMIT) as connection:
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        answer = connection.recv(1000)
-    assert not answer.startswith(b"HTTP/1.1 200"), answer
-    home = tmp_path / "plain"
-    home.mkdir()
-    (home / "config.toml").write_text(
+def test_plain_text_and_a_certificate_of_another_authority_are_refused(secure, tmp_path):
+    (tmp_path / "config.toml").write_text(
         f'[superlink.tests]\naddress = "127.0.0.1:{secure.port}"\ninsecure = true\n'
     )
-    assert secure.command("flwr", "list", "tests", FLWR_HOME=str(home)).returncode != 0
+    assert secure.command("flwr", "list", "tests", FLWR_HOME=str(tmp_path)).returncode != 0
 
-
-def test_a_certificate_of_another_authority_is_refused(secure):
     def connected(context):
         with (
             socket.create_connection(("127.0.0.1", secure.port), timeout=LIMIT) as connection,

@@ -35,21 +35,3 @@ def test_a_new_app_runs_in_simulation_and_overwrites_no_results(tmp_path):
         done = deployment.command(*words, *given)
         assert done.returncode == 2, "the same directory is refused before the run"
         assert "out: expected a directory without a study" in done.stderr
-
-
-@pytest.mark.deployment
-def test_flower_itself_builds_installs_and_runs_a_new_app_in_an_empty_directory(tmp_path):
-    with Deployment(tmp_path / "flower") as deployment:
-        deployment.environment |= {"UV_OFFLINE": "1", "PIP_NO_INDEX": "1"}
-        deployment.start_superlink("--simulation")
-        app = tmp_path / "empty" / "my-app"
-        new_app(app)
-        deployment.flwr("build", "--app", str(app))
-        (bundle,) = deployment.home.glob("*.fab")
-        deployment.flwr("install", bundle.name)
-        (installed,) = deployment.home.glob("apps/me.my-app.*")
-        assert (installed / "LICENSE").read_text() == (app / "LICENSE").read_text()
-        config = f"num-agents=3 num-rounds=2 out='{tmp_path / 'study'}'"
-        run = deployment.run(app, config, "num-supernodes=3 client-resources-num-cpus=1")
-        assert run.status == "finished:completed", run.log
-        assert Study.load(tmp_path / "study").rounds["replies"].sum() == 18, "three exchanges a round"

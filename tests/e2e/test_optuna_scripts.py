@@ -86,11 +86,8 @@ def test_three_scripts_of_which_one_is_killed_have_the_trials_of_one_study(deplo
     run_id = json.loads(deployment.flwr("run", str(APP), "tests", "-c", config, "--format", "json"))["run-id"]
     scripts = [start_script(deployment, site, number, 1 if site == 1 else -1) for site in range(3)]
     traces = deployment.home / "traces-1"
-    deployment.wait_until(
-        lambda: traces.exists() and len(traces.read_text().splitlines()) == 2,
-        "the second evaluation",
-        2 * LIMIT,
-    )
+    begun = lambda: traces.exists() and len(traces.read_text().splitlines()) == 2  # noqa: E731
+    deployment.wait_until(begun, "the second evaluation", 2 * LIMIT)
     scripts[1].send_signal(signal.SIGKILL)
     scripts[1].wait(LIMIT)
     scripts[1] = start_script(deployment, 1, number)
@@ -99,10 +96,8 @@ def test_three_scripts_of_which_one_is_killed_have_the_trials_of_one_study(deplo
         assert script.wait(2 * LIMIT) == 0, log.read_text() + deployment.log(f"node-{site}")
 
     def ended():
-        runs = json.loads(deployment.flwr("list", "tests", "--run-id", str(run_id), "--format", "json"))[
-            "runs"
-        ]
-        return str(runs[0]["status"]).startswith("finished")
+        listed = deployment.flwr("list", "tests", "--run-id", str(run_id), "--format", "json")
+        return json.loads(listed)["runs"][0]["status"].startswith("finished")
 
     deployment.wait_until(ended, "the run to end", 2 * LIMIT)
     study = Study.load(out)

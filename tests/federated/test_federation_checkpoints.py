@@ -1,12 +1,11 @@
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedYogi
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM
 from toy_federation import SPACE, fedavg, toy_grid, toy_model, tune_flat
 
 from fbo_flower.errors import JournalError
@@ -32,12 +31,10 @@ def advance(run, first, last):
 @pytest.mark.parametrize(
     ("build", "on_disk"),
     [
-        (fedavg, True),
         (lambda config: FedAdam(**ONE, eta=0.3), True),
-        (lambda config: FedYogi(**ONE), False),
-        (lambda config: FedAvgM(**ONE, server_learning_rate=0.7, server_momentum=0.8), True),
+        (lambda config: FedAvgM(**ONE, server_learning_rate=0.7, server_momentum=0.8), False),
     ],
-    ids=["fedavg", "fedadam", "fedyogi", "fedavgm"],
+    ids=["fedadam", "fedavgm"],
 )
 def test_a_trial_that_goes_on_from_its_checkpoint_equals_one_that_was_never_stopped(build, on_disk, tmp_path):
     whole, first = run_of(build), run_of(build)
@@ -86,47 +83,28 @@ class Point:
     seen: list
 
 
-class Pair(NamedTuple):
-    a: int
-    b: float
-
-
 STATES = [
     {1: {"a": 2}, (1, "b"): 3.0, None: 4, 2.5: 5}, {3, "x", (1, 2)}, frozenset({1}),
     (1, [2, {"x": (3,)}], True), deque([1, 2, 3], maxlen=5), defaultdict(list, {1: [2]}),
     OrderedDict(b=1, a=2), Counter("hello"), MetricRecord({"loss": [1.0, 2.0], "n": 3}),
     ConfigRecord({"b": b"\x00\x01", "flag": True, "texts": ["x", "y"]}),
     RecordDict({"m": MetricRecord({"loss": 1.0}), "c": ConfigRecord({"x": 1})}),
-    Point(1.5, [Point(2.5, [])]), Pair(1, 2.0), b"bytes", 1 + 2j, np.float32(1.5), np.int64(7),
+    Point(1.5, [Point(2.5, [])]), b"bytes", 1 + 2j, np.float32(1.5), np.int64(7),
     [float("inf"), -0.0, 10**30], {"empty": {}, "none": None, "list": [], "set": set()},
 ]  # fmt: skip
+GENERATORS = [np.random.default_rng(1), np.random.RandomState(1), random.Random(1)]
+GENERATORS.append(np.random.Generator(np.random.MT19937(1)))
 
 
-@pytest.mark.parametrize("value", STATES, ids=lambda value: type(value).__name__)
-@pytest.mark.parametrize("on_disk", [False, True])
-def test_attributes_of_every_kind_are_restored_equal_and_of_the_same_type(value, on_disk, tmp_path):
-    strategy, other = Counting(False), Counting(False)
-    strategy.own = value
-    store = Checkpoints(tmp_path if on_disk else None)
-    arrays, form = store.get(store.put(*state_of(strategy)))
-    restore(other, arrays, form)
-    assert other.own == value
-    assert type(other.own) is type(value)
-    assert getattr(other.own, "maxlen", None) == getattr(value, "maxlen", None)
-    assert state_of(other)[1] == state_of(strategy)[1], "the same digest again"
-
-
-@pytest.mark.parametrize(
-    "make", [np.random.default_rng, np.random.RandomState, random.Random,
-             lambda seed: np.random.Generator(np.random.MT19937(seed))],
-)  # fmt: skip
-def test_generators_go_on_where_they_were(make, tmp_path):
-    strategy, other = Counting(False), Counting(False)
-    strategy.rng, other.rng = make(1), make(2)
-    strategy.rng.random()
-    store = Checkpoints(tmp_path)
-    restore(other, *store.get(store.put(*state_of(strategy))))
-    assert other.rng.random() == strategy.rng.random()
+def test_attributes_of_every_kind_are_restored_equal_and_of_the_same_type(tmp_path):
+    for value in [*STATES, *GENERATORS]:
+        store, strategy, other = Checkpoints(tmp_path), Counting(False), Counting(False)
+        strategy.own = value
+        restore(other, *store.get(store.put(*state_of(strategy))))
+        assert type(other.own) is type(value)
+        assert getattr(other.own, "maxlen", None) == getattr(value, "maxlen", None)
+        assert value in GENERATORS or other.own == value
+        assert state_of(other)[1] == state_of(strategy)[1], "the same digest again"
 
 
 def test_what_cannot_be_saved_is_named_once_for_each_class(caplog):
@@ -141,7 +119,14 @@ def test_what_cannot_be_saved_is_named_once_for_each_class(caplog):
             return super().aggregate_train(server_round, replies)
 
     run = tune_flat(
-        toy_grid(3), lambda config: Own(), SPACE, initial_arrays=toy_model(), rounds=4, num_trials=6, eta=2
+        toy_grid(3),
+        lambda config: Own(),
+        SPACE,
+        initial_arrays=toy_model(),
+        rounds=4,
+        num_trials=6,
+        eta=2,
+        number=3,
     )
     assert not run.trials.where(state="failed")
     assert run.trials.where(state="finished"), "one was promoted"
@@ -166,19 +151,6 @@ def test_arrays_keep_their_order_and_their_names_do_not_mix(tmp_path):
     assert (nested["w"]["b"].tolist(), nested["w/b"].tolist()) == ([1.0, 1.0], [0.0, 0.0])
 
 
-def test_a_checkpoint_is_found_by_its_content_and_stored_once(tmp_path):
-    store = Checkpoints(tmp_path)
-    digest = store.put(ARRAYS, {"x": [1, "y"]})
-    assert store.put(ARRAYS, {"x": [1, "y"]}) == digest
-    assert [path.name for path in tmp_path.iterdir()] == [f"{digest}.npz"]
-    arrays, form = Checkpoints(tmp_path).get(digest)
-    assert form == {"x": [1, "y"]}
-    for name, array in ARRAYS.items():
-        np.testing.assert_array_equal(arrays[name], array)
-        assert arrays[name].dtype == array.dtype
-    assert store.put({**ARRAYS, "a": ARRAYS["a"] + 1}, {}) != digest
-
-
 def test_a_damaged_or_exchanged_checkpoint_is_refused(tmp_path):
     store = Checkpoints(tmp_path)
     digest, other = store.put(ARRAYS, {}), store.put({"a": np.ones(3)}, {})
@@ -192,15 +164,13 @@ def test_a_damaged_or_exchanged_checkpoint_is_refused(tmp_path):
             store.get(wrong)
 
 
-@pytest.mark.parametrize("on_disk", [False, True])
-def test_collect_removes_what_nothing_names(on_disk, tmp_path):
-    store = Checkpoints(tmp_path if on_disk else None)
+def test_collect_removes_what_nothing_names(tmp_path):
+    store = Checkpoints(tmp_path)
     keep, drop = store.put(ARRAYS, {}), store.put({}, {"x": 1})
     (tmp_path / "own.txt").write_text("of the user")
     (tmp_path / "half.tmp").write_text("of a process that died")
     store.collect({keep})
     assert store.get(keep)[1] == {}
-    with pytest.raises((JournalError, KeyError)):
+    with pytest.raises(JournalError):
         store.get(drop)
-    if on_disk:
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([f"{keep}.npz", "own.txt"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([f"{keep}.npz", "own.txt"])

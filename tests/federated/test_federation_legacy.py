@@ -52,52 +52,42 @@ def test_legacy_clients_give_the_trials_of_the_message_api():
     np.testing.assert_array_equal(legacy.best_arrays["w"].numpy(), modern.best_arrays["w"].numpy())
 
 
-def test_the_loss_of_a_legacy_client_is_a_metric():
-    grid = LegacyClients(InProcessGrid(legacy_app(), 4))
-    result = tune_flat(grid, fedavg, SPACE, "loss", minimize=True, **ARGUMENTS)
-    assert result.best_value < 0.05
-
-
 def test_a_legacy_client_that_sends_other_arrays_costs_its_own_update():
     grid = LegacyClients(InProcessGrid(legacy_app(broken=1), 4))
     result = tune_flat(grid, fedavg, SPACE, **{**ARGUMENTS, "num_parallel": 1})
     assert set(result.curves["trained"].tolist()) == {3}
 
 
-def test_the_tuned_configuration_trains_the_same_clients():
+def test_the_configuration_that_was_tuned_for_a_clients_loss_trains_the_same_clients():
     grid = LegacyClients(InProcessGrid(legacy_app(), 4))
-    tuned = tune_flat(grid, fedavg, SPACE, **ARGUMENTS)
-    arrays = ARGUMENTS["initial_arrays"]
-    config = ConfigRecord(tuned.best_config)
+    tuned = tune_flat(grid, fedavg, SPACE, "loss", minimize=True, **ARGUMENTS)
+    assert tuned.best_value < 0.05
+    arrays, config = ARGUMENTS["initial_arrays"], ConfigRecord(tuned.best_config)
     result = fedavg(tuned.best_config).start(grid, arrays, num_rounds=2, train_config=config)
     assert list(result.arrays) == list(arrays)
 
 
-ONLY_EVALUATED = {"fraction_train": 0.0}
-CLIENT_FN = r"LegacyClients\(grid\).*tune_federation\(Legacy"
 SECAGG = "secaggplus_mod.*tune in a simulation without"
 CLIPPING = r"clipping mods in @app.train\(mods=.*flwr.client.mod"
 
 
 @pytest.mark.parametrize(
-    ("app", "kind", "fractions", "words"),
+    ("app", "fraction", "words"),
     [
-        (legacy_app(), None, {}, f"grid: expected {CLIENT_FN}"),
-        (legacy_app(), None, ONLY_EVALUATED, f"grid: expected {CLIENT_FN}"),
-        (legacy_app(mods=[secaggplus_mod]), LegacyClients, {}, f"mods: expected clients without {SECAGG}"),
-        (legacy_app(mods=[secaggplus_mod]), None, {}, SECAGG),
-        (toy_app(mods=[secaggplus_mod]), None, {}, SECAGG),
-        (toy_app(mods=[LocalDpMod(1.0, 1.0, 1.0, 1e-5)]), None, {}, CLIPPING),
-        (toy_app(mods=[fixedclipping_mod]), None, ONLY_EVALUATED, CLIPPING),
+        (legacy_app(), 1.0, r"grid: expected LegacyClients\(grid\).*tune_federation\(Legacy"),
+        (legacy_app(), 0.0, r"grid: expected LegacyClients\(grid\).*tune_federation\(Legacy"),
+        (legacy_app(mods=[secaggplus_mod]), 1.0, SECAGG),
+        (toy_app(mods=[secaggplus_mod]), 1.0, SECAGG),
+        (toy_app(mods=[LocalDpMod(1.0, 1.0, 1.0, 1e-5)]), 1.0, CLIPPING),
+        (toy_app(mods=[fixedclipping_mod]), 0.0, CLIPPING),
     ],
 )
-def test_mistakes_of_an_app_are_named_before_a_trial_counts_as_failed(app, kind, fractions, words, tmp_path):
+def test_mistakes_of_an_app_are_named_before_a_trial_counts_as_failed(app, fraction, words, tmp_path):
     def build(config):
-        return FedAvg(min_available_nodes=1, min_train_nodes=0, min_evaluate_nodes=1, **fractions)
+        return FedAvg(fraction, min_available_nodes=1, min_train_nodes=0, min_evaluate_nodes=1)
 
-    grid = (kind or (lambda grid: grid))(InProcessGrid(app, 4))
     with pytest.raises(ConfigError, match=words):
-        tune_flat(grid, build, SPACE, **ARGUMENTS, journals=tmp_path)
+        tune_flat(InProcessGrid(app, 4), build, SPACE, **ARGUMENTS, journals=tmp_path)
     mended = LegacyClients(InProcessGrid(legacy_app(), 4))
     tuned = tune_flat(mended, fedavg, SPACE, **ARGUMENTS, journals=tmp_path, resume=True)
     assert "failed" not in tuned.trials["state"].tolist()

@@ -99,12 +99,8 @@ def test_a_copy_takes_over_momentum_and_not_the_learning_rate():
     np.testing.assert_array_equal(fresh.momentum_vector[0], np.ones(3))
 
 
-@pytest.mark.parametrize("places", [1, 2, 4])
-def test_populations_run_in_turn_or_side_by_side(places):
-    result = tune(num_parallel=places)
-    assert result.trials["state"].tolist().count("finished") == 4
-    if places == 1:
-        assert result.trials == tune().trials
+def test_populations_run_side_by_side():
+    assert tune(num_parallel=2).trials["state"].tolist().count("finished") == 4
 
 
 def test_a_member_that_fails_is_replaced():

@@ -25,13 +25,13 @@ def reply(number, metrics):
     return message, Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
 
 
-def exchange(*changes, kind="train"):
+def exchange(*changes):
     """Return messages to two honest clients and one for each change of a reply, and the replies."""
     identify()
     sent, replies = [], []
     for number, change in enumerate([nothing, nothing, *changes]):
         content = RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(2))}), "config": ConfigRecord()})
-        sent.append(Message(content, FIRST_NODE + number, kind))
+        sent.append(Message(content, FIRST_NODE + number, "train"))
         metrics = MetricRecord({"num-examples": 5, "loss": 0.5})
         answer = RecordDict({"arrays": ArrayRecord({"w": Array(np.ones(2))}), "metrics": metrics})
         change(answer)
@@ -88,17 +88,14 @@ def test_malformed_replies_are_left_out_each_with_its_reason():
         assert re.search(words, reasons[str(node)]), (words, reasons[str(node)])
 
 
-def test_a_missing_reply_and_one_of_another_client_are_left_out():
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_missing_reply_one_of_another_client_and_an_infinite_narrow_float_are_left_out():
     sent, replies = exchange(nothing)
     assert len(check_replies(sent, [replies[0], None, replies[2]]).used) == 2
     assert len(check_replies(sent, [replies[0], replies[2], replies[1]]).used) == 1
-
-
-def test_narrower_floats_are_used_if_most_clients_send_them():
-    sent, replies = exchange(nothing)
-    for reply in replies:
-        array(np.ones(2, dtype=np.float32))(reply.content)
-    assert len(check_replies(sent, replies).used) == 3
+    for reply, value in zip(replies, (1.0, np.inf, 60_000.0), strict=True):
+        array(np.full(2, value, dtype=np.float16))(reply.content)
+    assert used(check_replies(sent, replies)) == [0, 2], "most clients send narrow ones"
 
 
 def test_absurd_replies_cost_a_trial_of_the_tuner_nothing_else():
@@ -110,21 +107,6 @@ def test_absurd_replies_cost_a_trial_of_the_tuner_nothing_else():
     assert set(tuned.curves["trained"].tolist()) == {4}
     assert set(tuned.curves["evaluated"].tolist()) == {4 + 2}, "arrays of an evaluation are not used"
     assert -1.0 < tuned.best_value <= 1.0
-
-
-@pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_an_infinite_half_precision_reply_among_finite_ones_is_left_out():
-    sent, replies = exchange(nothing)
-    for reply, value in zip(replies, (1.0, np.inf, 60_000.0), strict=True):
-        array(np.full(2, value, dtype=np.float16))(reply.content)
-    checked = check_replies(sent, replies)
-    assert used(checked) == [0, 2]
-    assert "finite" in checked.refused[0]
-
-
-def test_evaluations_need_no_arrays():
-    sent, replies = exchange(lambda content: content.pop("arrays"), kind="evaluate")
-    assert len(check_replies(sent, replies).used) == 3
 
 
 def test_a_strategy_that_waits_for_more_clients_than_its_share_is_named():
@@ -200,13 +182,11 @@ def praise(value, rows=10):
 @pytest.mark.parametrize(
     ("attack", "guards"),
     [
-        (praise(1e9), {"bounds": (-1.0, 1.0)}),
         (praise(1e9), {"by": "median"}),
         (praise(1.0, rows=10**11), {"max_weight": 2.0, "by": "median"}),
-        (praise(1e9, rows=10**11), {"max_weight": 1.0, "by": "median"}),
         (praise(1e9, rows=10**11), {"max_weight": 1.0, "bounds": (-1.0, 1.0)}),
     ],
-    ids=["huge, bounds", "huge, median", "many rows", "both, median", "both, bounds"],
+    ids=["huge", "many rows", "both"],
 )
 def test_a_liar_decides_without_guards_and_not_with_them(attack, guards, plain):
     rate = plain.best_config["learning-rate"]

@@ -7,7 +7,6 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from fbo_flower import Float, SearchSpace
 from fbo_flower.federated.records import FederatedTrial as Trial
 from fbo_flower.federated.records import TrialRound
 from fbo_flower.federated.schedules import (
@@ -16,7 +15,6 @@ from fbo_flower.federated.schedules import (
     Hyperband,
     NewTrial,
     SuccessiveHalving,
-    make_schedule,
     ranked,
 )
 from fbo_flower.federated.tuner import Shares, assignment
@@ -94,12 +92,6 @@ def test_a_failed_trial_does_not_stop_a_bracket():
     assert schedule.choose(trials) is None
 
 
-def test_without_a_schedule_every_trial_runs_to_its_end():
-    schedule = make_schedule("none", 16, 4, 1, SearchSpace({"x": Float(0, 1)}), 0)
-    assert schedule.rungs_of(0) == (16,)
-    assert {trial.round for trial in run(schedule, 5, 2)} == {16}
-
-
 # the clients of trials that run side by side
 
 
@@ -133,12 +125,6 @@ def test_every_trial_sees_every_client_once_in_as_many_rounds_as_there_are_place
         for trial, share in found.items():
             seen[trial] += share
     assert all(sorted(share) == list(range(clients)) for share in seen.values())
-
-
-def test_competing_trials_are_judged_by_the_same_groups_of_clients():
-    shares, running = Shares(2, 3), trials(0, 1)
-    found = [round_of(shares, running, range(9)) for _ in range(6)]
-    assert len({tuple(share) for shares in found for share in shares.values()}) == 2
 
 
 def test_a_client_that_leaves_is_left_out_and_one_that_comes_is_used():

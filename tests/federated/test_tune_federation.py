@@ -1,7 +1,5 @@
 """`tune_federation` over an in-process grid, with an app whose training can be computed by hand."""
 
-import logging
-
 import numpy as np
 import pytest
 from flwr.app import MetricRecord
@@ -54,14 +52,6 @@ def test_the_configuration_reaches_the_clients_and_nothing_else_changes():
     assert all(config["split"] == "test" for config in evaluated)
 
 
-def test_expected_improvement_finds_what_random_search_does_not():
-    found = {
-        kind: tune(num_trials=14, rounds=1, proposals=kind, seed=3).best_config["learning-rate"]
-        for kind in ("ei", "random")
-    }
-    assert found["ei"] > 0.999 > found["random"]
-
-
 def test_side_by_side_every_client_trains_one_trial_per_round_and_meets_all():
     places, seen = 4, []
     given = {"num_parallel": places, "num_trials": places, "schedule": "none", "rounds": 4, "number": 8}
@@ -110,9 +100,11 @@ def test_the_same_seed_gives_the_same_trials_and_the_strategys_own_sampling():
     assert first.trials != other.trials
 
 
-@pytest.mark.parametrize("schedule", ["asha", "halving", "hyperband", "none"])
-def test_every_schedule_comes_to_an_end_with_a_whole_run(schedule):
+@pytest.mark.parametrize("schedule", ["halving", "hyperband"])
+def test_a_schedule_comes_to_an_end_with_a_whole_run(schedule, caplog):
+    caplog.set_level("INFO", "flwr")
     result = tune(schedule=schedule, num_trials=7, eta=2, num_parallel=2)
+    assert any("trial 1, round 1/4: accuracy" in line and "best" in line for line in caplog.messages)
     assert "finished" in result.trials["state"].tolist()
     assert len(result.trials) == 7
 
@@ -123,24 +115,10 @@ def test_the_result_is_saved_and_loaded(tmp_path):
     assert (loaded.trials, loaded.curves, loaded.settings) == (result.trials, result.curves, result.settings)
     assert loaded.best_config == result.best_config
     np.testing.assert_array_equal(loaded.best_arrays["w"].numpy(), result.best_arrays["w"].numpy())
-    assert "accuracy" in str(loaded)
+    assert loaded.to_dataframe()["config.learning-rate"].between(0.01, 1.0).all()
     (tmp_path / "curves.csv").write_text("nothing")
     with pytest.raises(ConfigError, match="expected the files of"):
         TunedFederation.load(tmp_path)
-
-
-def test_the_table_has_a_column_for_each_parameter():
-    frame = tune().to_dataframe()
-    assert len(frame) == 6
-    assert frame["config.learning-rate"].between(0.01, 1.0).all()
-
-
-def test_progress_is_logged_and_told(caplog):
-    told = []
-    with caplog.at_level(logging.INFO, "flwr"):
-        tune(num_trials=2, on_round=told.append)
-    assert [progress.spent for progress in told] == [4 * (i + 1) for i in range(len(told))]
-    assert any("trial 1, round 1/4: accuracy" in line and "best" in line for line in caplog.messages)
 
 
 # failures

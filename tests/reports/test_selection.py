@@ -8,7 +8,7 @@ from made_study import made_study
 
 from fbo_flower.cli.main import run
 from fbo_flower.errors import ConfigError
-from fbo_flower.reports.figures import draw, figure
+from fbo_flower.reports.figures import figure
 from fbo_flower.reports.selection import selection_cells, selections, volume, volume_matrix, win_matrix
 from fbo_flower.study import Study
 
@@ -60,9 +60,13 @@ def test_a_selection_counts_and_protocols_differ_for_methods_that_return_one_con
     assert lso["paper"] == pytest.approx(0.2)
     assert lso["fair"] == fmo["fair"] == fmo["paper"] > 0.3
     row = rows[1]
-    assert (row.label, row.contestant) == ("mine", "fmo")
-    assert (row.num_trials, row.num_failed, row.num_front) == (5, 1, 3)
-    assert row.shipped["lockbox"] == 0.5
+    assert (row.label, row.contestant, row.num_trials, row.num_failed, row.num_front) == (
+        "mine",
+        "fmo",
+        5,
+        1,
+        3,
+    )
     assert selection_cells(rows)["shipped: openbox"] == ["0.500", "0.500"]
     assert selections(made_study([])) == []
 
@@ -71,25 +75,17 @@ def test_wins_are_shares_of_common_replications_and_runs_of_one_problem_and_seed
     volumes = np.array([[0.5, 0.4, np.nan], [0.5, 0.5, 0.6], [0.1, 0.3, 0.2]])
     expected = [[np.nan, 0.5, 0.0], [0.5, np.nan, 0.5], [1.0, 0.5, np.nan]]
     np.testing.assert_allclose(win_matrix(volumes), expected)
-    wins = win_matrix(np.random.default_rng(0).random((50, 4)))
-    np.testing.assert_allclose((wins + wins.T)[~np.eye(4, dtype=bool)], 1.0)
-    assert np.isnan(win_matrix(np.full((3, 2), np.nan))).all()
     pairs = [study(*((f"{m} {seed}", m, FRONT) for m in ("lso", "fmo")), seed=seed) for seed in (0, 1)]
     names, volumes = volume_matrix(selections(Study.merge(pairs)), "paper")
-    assert names == ["lso", "fmo"]
-    assert volumes.shape == (2, 2)
-    assert win_matrix(volumes)[1, 0] == 1.0
+    assert (names, volumes.shape) == (["lso", "fmo"], (2, 2))
 
 
-def test_figure_has_a_front_the_kept_back_losses_and_win_matrices_for_several(tmp_path):
-    assert len(figure(study(("fmo", "fmo", FRONT + LOST))).axes) == 2
+def test_figure_has_a_front_the_kept_back_losses_and_win_matrices_for_several():
     several = study(("fmo", "fmo", FRONT + LOST), ("lso $", "lso", FRONT))
     drawn = figure(several)
     assert len(drawn.axes) == 4
     assert [t.get_text() for t in drawn.axes[2].texts] == ["1.00", "0.00"]
     assert unreadable(drawn, covered=False) == []
-    assert draw(several, tmp_path / "front.png") == ""
-    assert (tmp_path / "front.png").stat().st_size > 10_000
     with pytest.raises(ConfigError, match="judged"):
         figure(study(("fmo", "fmo", LOST[1:])))
 
@@ -98,13 +94,9 @@ def test_tables_survive_saving_and_the_report_shows_them(tmp_path, capsys):
     made = study(("fmo", "fmo", FRONT + LOST), ("lso", "lso", FRONT))
     made.save(tmp_path)
     assert Study.load(tmp_path) == made
-    assert run(["report", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert "volume (fair)" in said
-    assert (tmp_path / "report.png").exists()
     assert run(["report", str(tmp_path), "--markdown"]) == 0
-    assert "| shipped: lockbox |" in capsys.readouterr().out
-    assert made.only("lso").models["algorithm"].tolist() == ["lso"] * 3
-    assert made.relabel("lso", "own").models.where(algorithm="own")["trial"].tolist() == [0, 1, 2]
+    said = capsys.readouterr().out
+    assert "| shipped: lockbox |" in said
+    assert "volume (fair)" in said
     made_study([]).save(tmp_path)
     assert not (tmp_path / "models.csv").exists(), "of an earlier study"

@@ -66,13 +66,10 @@ def test_mean_and_standard_error_of_a_hand_worked_sample():
 
 
 def test_numbers_show_two_digits_of_their_error_and_one_agent_has_none():
-    single = estimate(np.array([0.5]))
-    assert (single.mean, single.num_agents, math.isnan(single.stderr)) == (0.5, 1, True)
-    assert str(single) == "0.5000 ± -"
+    assert str(estimate(np.array([0.5]))) == "0.5000 ± -"
     assert str(estimate(np.array([]))) == "-"
     assert str(AgentMean(0.91234, 0.0041, 20)) == "0.9123 ± 0.0041"
     assert str(AgentMean(-123.4, 17.0, 20)) == "-123 ± 17"
-    assert str(AgentMean(0.5, 0.0, 20)) == "0.5000 ± 0.0000"
 
 
 def test_differences_are_paired_by_agent():
@@ -84,7 +81,6 @@ def test_differences_are_paired_by_agent():
     # after 1: differences 0, 1, 2; after 2: 1, 2, 3; nobody made 9
     check(row.differences[1], 1.0, 1 / math.sqrt(3), 3)
     assert row.differences[2].mean == 2.0
-    assert row.checkpoints[2].mean == 5.0
     assert row.checkpoints.keys() == row.differences.keys() == {1, 2}
     assert row.share_no_worse == 1.0
 
@@ -106,14 +102,6 @@ def test_the_gain_is_one_sentence_with_its_error():
         "4.00: a gain of +1.00 ± 0.58 (standard error over agents). 3 of 3 agents are no worse."
     )
     assert gain_line(summarise(a_study(TWO))) == gain_line(rows[:1][:0]) == "", "ts is the first itself"
-
-
-def test_a_table_that_is_not_wide_has_eight_rows_and_what_went_wrong_is_among_them():
-    rows = summarise(a_study(TWO))
-    few, every = (summary_cells(rows, wide=wide) for wide in (False, True))
-    assert len(few) == 1 + 8 < len(every)
-    assert [name for name in every if name in few] == list(few)
-    assert {"lost replies", "evaluations", "best at end", "gain on ts at end"} <= few.keys()
 
 
 def test_only_target_agents_count_and_only_agents_of_both_runs_are_paired():
@@ -146,13 +134,6 @@ def test_an_agent_that_stopped_keeps_its_incumbent_and_one_without_success_is_le
     assert row.failed_evaluations == 4
 
 
-def test_traffic_is_per_agent_and_round():
-    (row,) = summarise(a_study({"fts": {"1": [1.0], "2": [1.0], "3": [1.0]}}))
-    assert (row.bytes_down, row.bytes_up) == (200.0, 20.0)  # 2 rounds of 600 and 60 bytes, 3 agents
-    assert row.floats_per_agent == 22.0  # 2 rounds of 30 and 3, 3 agents
-    assert (row.seconds, row.lost_replies, row.refused_replies) == (3.0, 2, 0)
-
-
 def test_tuning_alone_is_the_reference_if_the_study_has_it():
     assert rows_of(a_study({"fts": {"1": [1.0]}}))["fts"].reference is None
     assert rows_of(a_study({"fts": {"1": [1.0]}, "local-pne": {"1": [1.0]}}))["fts"].reference == "local-pne"
@@ -167,12 +148,12 @@ def test_a_study_that_discloses_nothing_says_so_and_shows_what_the_server_knows(
     assert (seen.final.mean, seen.num_agents) == (2.5, 3), "what the strategy saw"
     (row,) = summarise(study)
     assert (row.num_with_value, row.replies, row.lost_replies) == (None, 6, 2)
-    head, _, line = (line.strip("| ").split(" | ") for line in to_markdown([row]).splitlines())
-    cells = dict(zip(head, line, strict=True))
+    assert (row.bytes_down, row.bytes_up) == (200.0, 20.0)  # 2 rounds of 600 and 60 bytes, 3 agents
+    assert (row.floats_per_agent, row.seconds, row.refused_replies) == (22.0, 3.0, 0)
+    cells = {head: cell for head, (cell,) in summary_cells([row]).items()}
     assert cells["best at end"] == cells["evaluations"] == cells["agents with a value"] == "not disclosed"
     assert cells["disclosed"] == "none (default): 2, none (operator): 1"
     assert (cells["replies"], cells["lost replies"], cells["up per agent-round"]) == ("6", "2", "20 B")
-    assert "nan" not in to_markdown([row])
 
 
 def test_markdown_has_a_line_per_algorithm_and_escapes_bars():
@@ -181,4 +162,3 @@ def test_markdown_has_a_line_per_algorithm_and_escapes_bars():
     assert len(lines) == 4
     assert lines[3].startswith(r"| a\|b c | 3 | 3 |")
     assert {line.replace(r"\|", "").count("|") for line in lines} == {lines[1].count("|")}
-    assert to_markdown([]).startswith("| algorithm |")
