@@ -21,7 +21,6 @@ HOMES = {  # name -> module, in which the experiment is EXPERIMENT
     "pne-budgets": "papers.pne.budgets",
     "rfms": "papers.rfms.experiment",
     "robustness": "papers.robustness",
-    "warm-start": "papers.warm_start",
     "peers": "benchmarks.peers",
     "exchanges": "benchmarks.exchanges",
     "several-at-once": "benchmarks.several_at_once",

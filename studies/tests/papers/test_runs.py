@@ -9,7 +9,7 @@ from real_data import needs_data
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.simulation import make_problem, simulate
 from studies.experiment import open_directory
-from studies.papers import families, outputs, warm_start
+from studies.papers import families, outputs
 from studies.papers.co_kg import experiment as cokg
 from studies.papers.co_kg import special
 from studies.papers.fts import landmine, messages, private
@@ -108,27 +108,6 @@ def test_noise_of_differential_privacy_has_its_epsilon():
     epsilons = [float(private.run_private("linear", name, 0, 2, 2)["epsilon"]) for name in names]
     assert np.isnan(epsilons[0])
     assert epsilons[1:] == sorted(epsilons[1:], reverse=True)
-
-
-@needs_data
-def test_fields_that_are_held_out_never_tune_before(monkeypatch):
-    groups = warm_start.groups()
-    assert len({field for group in groups for field in group}) == 25
-    tuned = []
-    original = warm_start.SomeFields.true_value
-
-    def record(self, config, partition):
-        fields = [int(field) for field in self.fields.split(",")]
-        tuned.append((fields, fields[partition]))
-        return original(self, config, partition)
-
-    monkeypatch.setattr(warm_start.SomeFields, "true_value", record)
-    warm_start.run_group("linear", 0, 3, 2)
-    earlier = {field for fields, field in tuned if len(fields) == 3}
-    held_out = {field for fields, field in tuned if len(fields) == 5}
-    assert held_out == set(groups[0])
-    assert earlier
-    assert not earlier & held_out
 
 
 # -- bandits -------------------------------------------------------------------------------------
