@@ -12,14 +12,12 @@ from studies.experiment import open_directory
 from studies.papers import co_kg as cokg
 from studies.papers import families, outputs
 from studies.papers.fts import landmine, private
-from studies.papers.pne import budgets, gp_reference
-from studies.papers.pne.budgets import CLASSICS
 from studies.problems.outputs import PROBLEMS, forest, hartmann, shift, zdt1
 
 # -- families ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row", [*families.ALGORITHMS, "tpe", "gpsampler"])
+@pytest.mark.parametrize("row", ["random", "fts portfolio", "co-kg", "hct", "fed-ei", "tpe", "gpsampler"])
 def test_every_row_of_families_has_the_same_budget_and_the_starting_points_of_ei(row):
     if row in {"tpe", "gpsampler"}:
         pytest.importorskip("optuna")
@@ -102,34 +100,6 @@ def test_noise_of_differential_privacy_has_its_epsilon():
     epsilons = [float(private.run_private("linear", name, 0, 2, 2)["epsilon"]) for name in names]
     assert np.isnan(epsilons[0])
     assert epsilons[1:] == sorted(epsilons[1:], reverse=True)
-
-
-# -- bandits -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", CLASSICS)
-def test_no_point_is_better_than_the_optimum_and_values_are_in_the_unit_interval(name):
-    problem = CLASSICS[name](2, 1)
-    points = np.random.default_rng(0).random((10_000, problem.dimension))
-    for m in range(2):
-        values = problem.values(points, m)
-        assert -1e-3 < values.min() < values.max() <= problem.optimum(m) <= 1.0 + 1e-9
-    unshifted = CLASSICS[name](1, 1, shift_stddev=0.0)
-    assert unshifted.optimum(0) == pytest.approx(1.0, abs=1e-5)
-
-
-@pytest.mark.parametrize("name", ["random", "halving", "local-gp"])
-@pytest.mark.parametrize("budget", [1, 7, 40])
-def test_comparators_spend_exactly_their_budget(name, budget):
-    run = budgets.drivers(budget)[name](CLASSICS["branin"](2, 1), budget, 5)
-    assert run.pulls.tolist() == [budget] * 2
-    assert (run.simple >= -1e-9).all()
-
-
-def test_with_one_objective_and_few_pulls_agents_together_are_ahead_of_each_alone():
-    surface = CLASSICS["hartmann-3"](8, 2, shift_stddev=0.02)
-    together, alone = (drive(surface, 20, 2) for drive in (gp_reference.gp_pne, gp_reference.local_gp))
-    assert together.final.mean() < 0.7 * alone.final.mean()
 
 
 # -- co-kg ---------------------------------------------------------------------------------------
