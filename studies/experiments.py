@@ -8,20 +8,16 @@ from fbo_flower.errors import ConfigError
 from studies.experiment import Experiment
 
 HOMES = {  # name -> module, in which the experiment is EXPERIMENT
-    "co-kg": "papers.co_kg.experiment",
+    "co-kg": "papers.co_kg",
     "families": "papers.families",
     "fed-ei": "papers.ei.experiment",
     "dp-fts": "papers.fts.private",
     "fts-landmine": "papers.fts.landmine",
-    "fts-messages": "papers.fts.messages",
-    "fts-related": "papers.fts.related",
     "fts-synthetic": "papers.fts.synthetic",
     "outputs": "papers.outputs",
-    "pne": "papers.pne.experiment",
-    "pne-budgets": "papers.pne.budgets",
+    "pne": "papers.pne",
     "rfms": "papers.rfms.experiment",
     "robustness": "papers.robustness",
-    "warm-start": "papers.warm_start",
     "peers": "benchmarks.peers",
     "exchanges": "benchmarks.exchanges",
     "several-at-once": "benchmarks.several_at_once",

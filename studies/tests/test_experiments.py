@@ -30,8 +30,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("studies/results/**/README.md")]
 COMMAND = re.compile(r"python -m\s+(studies(?:\.[a-z_]+)*(?: [^`#\n|]*)?)")
 SLOW = {  # `--quick` takes more than ten seconds
-    "co-kg", "exchanges", "families", "federation", "fed-ei", "first-study", "fts-landmine", "fts-messages",
-    "fts-options", "fts-related", "fts-synthetic", "outputs", "peers", "pne", "pne-budgets", "pruning",
+    "co-kg", "exchanges", "families", "federation", "fed-ei", "first-study", "fts-landmine",
+    "fts-options", "fts-synthetic", "outputs", "peers", "pne", "pruning",
     "rfms", "robustness",
 }  # fmt: skip
 BENCHMARKS = {  # command of a page -> arguments of its small version
