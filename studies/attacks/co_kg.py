@@ -31,7 +31,7 @@ from studies.attacks.harness import SQUARE, AttackResult, compared, keeping, low
 
 NUM_ROUNDS = 23
 FIRST = 6  # points that the agent chose: the warm-up and its first own choice
-NOISES = (0.0, 0.3, 1.0)
+NOISES = (0.0, 1.0)
 SIDE = 201  # points per axis of the grid that is searched
 VISIBLE = 1e-6  # smallest share of the largest eigenvalue that counts as an observation
 
