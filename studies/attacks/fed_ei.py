@@ -26,7 +26,7 @@ from fbo_flower.numerics.surrogates import rff, trend
 from fbo_flower.simulation.problems import Problem
 from studies.attacks import fed_ei_server
 from studies.attacks.fed_ei_server import HONEST, NUM_AGENTS, SAME, SHARING, HostileServer, Total
-from studies.attacks.harness import SQUARE, AttackResult, compared, keeping, overhear
+from studies.attacks.harness import SQUARE, AttackResult, compared, overhear
 from studies.papers.ei.problems import PROBLEMS
 
 LINKED = ("Styblinski-5", "draws, .64 in common")
@@ -70,9 +70,9 @@ def linking(problem: Problem, what: str, seed: int) -> AttackResult:
 
 def watched(problem: Problem, seed: int, num_rounds: int) -> dict[int, Owned]:
     """Run a study with secure sums; return the rows of each round's sum."""
-    server, kept = keeping(FedEI)
-    trials = overhear(problem, server, num_rounds, seed).study.trials
-    totals = [(one.round, Total(tuple(a), sums)) for one in kept for a, sums in one.replies.groups]
+    heard = overhear(problem, FedEI, num_rounds, seed)
+    totals = [(one.round, Total(tuple(a), sums)) for one in heard.kept for a, sums in one.replies.groups]
+    trials = heard.study.trials
     points = np.array([problem.space.encode(config) for config in trials["config"]])
     found: dict[int, Owned] = {}
     for number, total in totals:

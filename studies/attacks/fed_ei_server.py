@@ -49,10 +49,8 @@ VICTIM = "0"
 SAME = 1e-9  # distance of two points that are one
 NEAR, FAR = 0.1, 0.3  # of a marked point, and from it
 NOBODYS = np.zeros(trend.NUM_SUMS)  # a level from no agent: each has units of its own
-WIDE = 1e6 * np.array([1.0, 0.0, 0.0, 40.0, 1600.0])  # a level with which values are nearly 0
 SHARING = Pool(level=NOBODYS, slots=SIZE)
 HONEST = FedEI(secure_sums=LEAST)
-MARKS = ("level", "rows")
 
 
 class PartOfEach(Part):
@@ -256,8 +254,7 @@ def attack(seed: int) -> Iterator[AttackResult]:
     for all_sums in (HONEST, Again()):
         yield from nested(problem, seed, all_sums)
     for honest in (HONEST, Credulous()):
-        for mark in MARKS:
-            yield marked(problem, seed, mark, honest)
+        yield marked(problem, seed, honest)
     for honest in (HONEST, Repeating(secure_sums=LEAST)):
         yield asked_alone(problem, seed, honest)
         yield same_lie(problem, seed, honest)
@@ -292,30 +289,25 @@ def nested(
     )  # fmt: skip
 
 
-def marked(problem: Problem, seed: int, mark: str, honest: FedEI = HONEST) -> AttackResult:
-    """Tell one agent another level or other rows, and look for its rows in the next totals."""
+def marked(problem: Problem, seed: int, honest: FedEI = HONEST) -> AttackResult:
+    """Tell one agent of high rows near another place, where it searches next, and look there for its rows."""
     server, rng = HostileServer(problem, seed, honest), np.random.default_rng(seed)
     server.add_up(server.tasks(SHARING))
-    place = rng.random(problem.space.dimension)
-    common = _pool(server, rng.random(problem.space.dimension), rng)
-    told = replace(common, level=WIDE) if mark == "level" else _pool(server, place, rng)
+    place, elsewhere = rng.random((2, problem.space.dimension))
+
+    def near(middle: Array) -> Pool:
+        points = np.clip(middle + 0.1 * NEAR * rng.standard_normal((8, len(middle))), 0.0, 1.0)
+        return server.pool(np.column_stack([points, np.full(len(points), 3.0)]))
+
+    common, told = near(elsewhere), near(place)
     rows = server.rows_of({**server.tasks(common), VICTIM: server.task(VICTIM, told)})
     for _ in range(2):
         rows += server.rows_of(server.tasks(common))
-    if mark == "level":
-        shown = [row for row in rows if abs(row[-1]) < 1e-4]
-    else:
-        shown = [row for row in rows if np.abs(row[:-1] - place).max() < NEAR]
+    shown = [row for row in rows if np.abs(row[:-1] - place).max() < NEAR]
     return AttackResult(
-        f"fed-ei, an agent that is told other {mark}{_control(honest)}: its rows that can be recognised",
+        f"fed-ei, an agent that is told other rows{_control(honest)}: its rows that can be recognised",
         sum(server.has_made(VICTIM, row) for row in shown), 0.0, "rows", len(rows), "an honest server",
     )  # fmt: skip
-
-
-def _pool(server: HostileServer, place: Array, rng: np.random.Generator) -> Pool:
-    """Return a task with high rows around a place, near which an agent therefore searches next."""
-    points = np.clip(place + 0.1 * NEAR * rng.standard_normal((8, len(place))), 0.0, 1.0)
-    return server.pool(np.column_stack([points, np.full(len(points), 3.0)]))
 
 
 def asked_alone(problem: Problem, seed: int, honest: FedEI = HONEST) -> AttackResult:

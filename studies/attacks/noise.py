@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fbo_flower import strategies
 from fbo_flower.algorithms import DPFTS
 from fbo_flower.algorithms.records import AgentState, Array, Phase, Task, Trials, floats
 from fbo_flower.algorithms.run_task import run_task
@@ -109,7 +108,7 @@ def central_noise(server_seed: int | None, seed: int) -> tuple[Array, Array, Arr
     """
     with TemporaryDirectory() as directory:
         heard = overhear(
-            "gp-samples", strategies.DPFTS, NUM_ROUNDS, seed, num_agents=NUM_AGENTS,
+            "gp-samples", DPFTS, NUM_ROUNDS, seed, num_agents=NUM_AGENTS,
             server_seed=server_seed, start={"journal": Path(directory) / "study.db"}, sampling_rate=1.0,
             schedule=0.0, noise_multiplier=MULTIPLIER, num_candidates=32, num_path_features=32,
         )  # fmt: skip
