@@ -24,7 +24,6 @@ HOMES = {  # name -> module, in which the experiment is EXPERIMENT
     "unequal-agents": "benchmarks.unequal_agents",
     "co-kg-asynchrony": "benchmarks.asynchrony",
     "first-study": "benchmarks.first_study",
-    "fed-ei-liars": "attacks.fed_ei_liars",
     "federation": "benchmarks.federation",
     "fts-options": "benchmarks.fts_options",
     "noisy-functions": "benchmarks.noisy_functions",
