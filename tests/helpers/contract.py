@@ -13,6 +13,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -292,12 +293,14 @@ def over_grid(
     seed: int = 0,
     faults: Any = None,
     disclose: str = "trials",
+    journal: Path | None = None,
     **options: Any,
 ) -> Study:
     """Run an algorithm's strategy over Flower's messages in this process; return the study."""
     strategy = STRATEGIES[name](num_agents=num_agents, seed=seed, **options)
     app = client_app(objective, space, seed=seed, disclose=disclose)
-    return strategy.start(InProcessGrid(app, num_agents, faults=faults), num_rounds=num_rounds).study
+    grid = InProcessGrid(app, num_agents, faults=faults)
+    return strategy.start(grid, num_rounds=num_rounds, journal=journal).study
 
 
 def differences(a: object, b: object, where: str = "") -> Iterator[str]:
