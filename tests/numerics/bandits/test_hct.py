@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fbo_flower.numerics.bandits import hct, partition
 from fbo_flower.numerics.bandits.pulls import CellPulls, Survivors, joint_deviations
@@ -123,16 +121,6 @@ def test_cells_without_a_success_count_as_the_worst_mean_until_their_first_succe
     assert again == tree
 
 
-@st.composite
-def cells(draw):
-    """(depth, index, dim, arity) of any cell that exists."""
-    dim = draw(st.integers(1, 10))
-    arity = draw(st.sampled_from([2, 2**dim])) if dim <= 3 else 2
-    depth = draw(st.integers(0, partition.max_depth(dim, arity)))
-    index = draw(st.integers(0, partition.num_cells(depth, dim, arity) - 1))
-    return depth, index, dim, arity
-
-
 def plain_cell(depth, index, dim, arity):
     """The definition, one split after the other."""
     low, high = np.zeros(dim), np.ones(dim)
@@ -146,24 +134,24 @@ def plain_cell(depth, index, dim, arity):
     return low, high
 
 
-@given(cells())
-def test_bounds_and_centres_are_those_of_one_split_after_the_other_also_of_many_cells_at_once(cell):
-    depth, index, dim, arity = cell
-    low, high = plain_cell(*cell)
-    np.testing.assert_array_equal(partition.cell(*cell), [low, high])
-    both = partition.centre(depth, np.array([0, index]), dim, arity)
-    np.testing.assert_array_equal(both[1], (low + high) / 2)
-
-
-@given(cells(), cells())
-def test_numbers_tell_cells_apart_and_ascend_with_depth_and_index(cell, other):
-    depth, index, dim, arity = cell
-    if depth < partition.max_depth(dim, arity):  # children in the order of their digits
-        assert partition.children([index], arity).tolist() == [arity * index + j for j in range(arity)]
-    number = partition.number(depth, index, arity)
-    assert [int(part) for part in partition.place(number, arity)] == [depth, index]
-    if other[3] == arity:
-        assert (number < partition.number(other[0], other[1], arity)) == (cell[:2] < other[:2])
+@pytest.mark.parametrize(("dim", "arity", "depths"), [(1, 2, (0, 52)), (3, 2, (4, 62)), (2, 4, (3, 31))])
+def test_cells_are_those_of_one_split_after_the_other_and_numbers_tell_them_apart(dim, arity, depths):
+    last = -1
+    for depth in depths:
+        for index in (
+            0,
+            partition.num_cells(depth, dim, arity) // 3,
+            partition.num_cells(depth, dim, arity) - 1,
+        ):
+            low, high = plain_cell(depth, index, dim, arity)
+            np.testing.assert_array_equal(partition.cell(depth, index, dim, arity), [low, high])
+            both = partition.centre(depth, np.array([0, index]), dim, arity)
+            np.testing.assert_array_equal(both[1], (low + high) / 2)
+            number = partition.number(depth, index, arity)
+            assert number >= last
+            assert [int(part) for part in partition.place(number, arity)] == [depth, index]
+            last = number
+    assert partition.children([5], arity).tolist() == [5 * arity + j for j in range(arity)]
     assert partition.place(np.array([0, -5]), arity)[0].tolist() == [-1, -1]
 
 
