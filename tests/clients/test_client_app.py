@@ -3,8 +3,8 @@
 import json
 import pickle
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import cloudpickle
@@ -38,12 +38,11 @@ def gain(config, context):
     return -loss(config, context)
 
 
-def tune(objective=loss, num_rounds=4, kind=FTS, **given):
-    """Return a study of two agents; `given` are arguments of `client_app`, and of the strategy."""
-    of_the_strategy = {n: given.pop(n) for n in ("num_initial", "budget", "callbacks") if n in given}
+def tune(callbacks=(), **given):
+    """Return a study of two agents; `given` are arguments of `agents`, and of `start`."""
     of_start = {n: given.pop(n) for n in ("journal", "resume") if n in given}
-    grid = agents(2, objective, **{"space": SPACE, "minimize": objective is not gain, **given})
-    return kind(seed=1, num_agents=2, **of_the_strategy).start(grid, num_rounds=num_rounds, **of_start).study
+    grid = agents(2, loss, space=SPACE, minimize=True, **given)
+    return FTS(seed=1, num_agents=2, callbacks=callbacks).start(grid, num_rounds=4, **of_start).study
 
 
 # -- losses and known configurations -----------------------------------------------------------------
@@ -51,7 +50,7 @@ def tune(objective=loss, num_rounds=4, kind=FTS, **given):
 
 def test_the_agent_keeps_its_loss_as_it_is(tmp_path, capsys):
     answers = []
-    tune(loss, journals=tmp_path, on_finish=lambda answer, context: answers.append(answer))
+    tune(journals=tmp_path, on_finish=lambda answer, context: answers.append(answer))
     assert answers[0].minimize
     assert answers[0].value == pytest.approx(loss(answers[0].config or {}, None))
     assert run(["best", str(tmp_path), "--json"]) == 0
@@ -76,19 +75,10 @@ def test_agents_that_differ_are_refused_and_a_late_one_does_not_take_part():
     assert study.settings["runs"][0]["num_agents"] == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"max_trials": [3]}, "max_trials: expected an integer"),
-        ({"initial": {"x": 0.5}}, "initial: expected a list of configurations"),
-        ({"initial": "x"}, "initial: expected a list of configurations"),
-        ({"initial": [0.5]}, r"initial\[0\]: expected a dict, got 0.5"),
-        ({"initial": [{"x": 0.5}, {"y": 1}]}, r"initial\[1\]: "),
-    ],
-)
-def test_wrong_arguments_are_found_at_once(change, message):
-    with pytest.raises(ConfigError, match=message):
-        client_app(loss, SPACE, **change)
+def test_wrong_arguments_are_found_at_once():
+    for name, wrong in {"max_trials": [3], "initial": [{"x": 0.5}, {"y": 1}]}.items():
+        with pytest.raises(ConfigError, match=rf"^{name}.*: "):
+            client_app(loss, SPACE, **{name: wrong})
 
 
 # -- times -------------------------------------------------------------------------------------------
@@ -105,15 +95,12 @@ def test_every_disclosed_trial_has_its_times_and_a_resumed_study_keeps_them(tmp_
         tune(callbacks=[interrupt], **given)
     between = time.time()
     study = tune(resume=True, **given)
-    after = time.time()
     assert study.trials == tune().trials
-    assert study.any_minimizes
     keys = [(row["agent"], row["trial"]) for row in study.trials]
     assert [(row["agent"], row["trial"]) for row in study.times] == keys
     started, ended = study.times["started"], study.times["ended"]
     assert (before <= started).all()
     assert (started <= ended).all()
-    assert (ended <= after + 1).all(), "two clocks measure an end"
     assert ((ended <= between) == (study.trials["round"] <= 2)).all()
     study.save(tmp_path / "saved")
     assert Study.load(tmp_path / "saved") == study
@@ -161,11 +148,9 @@ def test_an_app_with_a_key_data_of_its_own_keeps_numbers_as_names(own):
 @pytest.mark.parametrize(
     ("files", "names"),
     [
-        (["data/site-1.csv", "data/site-2.csv"], ["site-1", "site-2"]),
         (["data/a.csv", "data/a.txt"], ["a.csv", "a.txt"]),
         (["north/data.csv", "south/data.csv"], ["north/data", "south/data"]),
         (["x/1/a.csv", "y/1/a.csv", "y/1/b.csv"], ["x/1/a", "y/1/a", "y/1/b"]),
-        (["a.csv", "a.csv"], ["0", "1"]),
         (["a,b.csv", "a_b.csv"], ["0", "1"]),
         ([f"{'x' * 200}{end}.csv" for end in "ab"], [f"{'x' * 99}{end}" for end in "ab"]),
         ([], []),
@@ -208,21 +193,18 @@ def test_an_app_keeps_the_agent_of_a_node_until_its_settings_change():
     def node(number=1, run_config=None, **node_config):
         return Context(1, number, {"agent": "a", **node_config}, RecordDict(), run_config or {})
 
-    app, first = agent_app(make), node()
+    app, first, again = agent_app(make), node(), node()
     assert app.agent(first) is app.agent(first) is made[0]
-    again = node()  # on a device each message brings the state of its node anew
-    assert app.agent(again) is not made[0]
-    assert app.agent(again)._context.state is again.state
+    # on a device each message brings the state of its node anew
+    assert app.agent(again)._context.state is again.state is not first.state
     assert made[0]._context.state is first.state
     assert len(made) == 1
     changed = [node(max_trials=3, journal="any"), node(run_config={"x": 1}), node(2), node()]
     for number, context in enumerate(changed, 2):
         app.agent(context)
         assert len(made) == number
-    app.agent(first).get_properties({})
     first.node_config["journal"] = "elsewhere"  # the object is the same
-    assert app.agent(first) is made[-1]
-    assert len(made) == 6
+    assert app.agent(first) is made[5]
     peers = node(secure_peers="0" * 64, secure_sums=2, journal="any")  # or a file, read at each message
     assert app.agent(peers) is not app.agent(peers)
     assert not pickle.loads(cloudpickle.dumps(agent_app(mixed)))._agents
@@ -236,24 +218,15 @@ def test_in_several_threads_every_message_meets_the_agent_of_its_own_settings():
             super().__setitem__(key, value)
             time.sleep(1e-4)  # another thread goes on between storing and use
 
-    app, problems = client_app(loss, SPACE), []
+    app = client_app(loss, SPACE)
     app._agents = Yielding()
 
     def serve(node):
         for number in range(40):
-            settings = {
-                "partition-id": node,
-                "num-partitions": 4,
-                "disclose": ("trials", "none")[number % 3 > 0],
-            }
-            context = Context(1, node, settings, RecordDict(), {})
+            disclose = "none" if number % 3 else "trials"
+            context = Context(1, node, {"partition-id": node, "disclose": disclose}, RecordDict(), {})
             agent = app.agent(context)
-            if (agent._operator.disclose, agent._context.state) != (settings["disclose"], context.state):
-                problems.append((node, number))
+            assert (agent._operator.disclose, agent._context.state) == (disclose, context.state)
 
-    threads = [threading.Thread(target=serve, args=(node,)) for node in (1, 2, 2, 3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not problems
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(serve, (1, 2, 2, 3)))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.dummy import DummyClassifier
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, mean_absolute_error, mean_squared_error
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -64,16 +64,6 @@ def test_what_fit_returns_is_the_model():
     trained = site(lambda config: Recipe(1)).train({}, context())
     assert isinstance(trained.model, DummyClassifier)
     assert trained.loss == pytest.approx(np.mean(DATA.inbag.y == 0))
-
-
-def test_a_regression_with_a_scorer_of_its_own_works():
-    x = generator(0).normal(size=(50, 2))
-    data = SiteData(Bag(x, 3 * x[:, 0]), Bag(x[:7], 3 * x[:7, 0]))
-    chosen = site(lambda config: Ridge(1e-9), data, scorer="squared-error", folds=5)
-    loss, _, model, _ = chosen.train({}, context())
-    assert loss < 1e-12
-    assert chosen.judge(lambda x: model.predict(x) + 2, "outbag", context()) == (pytest.approx(4.0), 7)
-    assert not chosen.is_rate
 
 
 def test_data_frames_are_split_by_their_rows():
@@ -155,10 +145,8 @@ def judging(predict, rows="outbag"):
         (judging(raising), "predict: KeyError"),
         (judging(lambda x: np.zeros((len(x), 2))), r"expected \(20,\) predictions, got"),
         (judging(raising, "lockbox"), "expected one of inbag, outbag, all, got 'lockbox'"),
-        *(
-            (lambda y=y: splits(y, 10, 0), "expected two classes or more of two rows or more")
-            for y in ([0, 0, 0, 0], [0, 0, 0, 1], np.empty(0, int), ["a", "b", "a"])
-        ),
+        (lambda: splits([0, 0, 0, 0], 10, 0), "expected two classes or more of two rows or more"),
+        (lambda: splits(["a", "b", "a"], 10, 0), "expected two classes or more of two rows or more"),
     ],
 )
 def test_whatever_fails_at_a_site_is_an_error_of_the_objective(fails, message):

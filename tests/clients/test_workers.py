@@ -6,7 +6,7 @@ import pickle
 import signal
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import replace
 
 import cloudpickle
@@ -161,34 +161,7 @@ def test_an_agent_killed_within_a_batch_repeats_only_what_was_under_way(tmp_path
     assert same(*arrays)
 
 
-def row(trial):
-    return Trials(np.array([[0.5, trial / 4]]), np.array([float(trial)]), np.array([trial]))
-
-
-def test_evaluations_that_end_out_of_order_are_replayed_by_their_trial(tmp_path):
-    with AgentJournal(tmp_path / "a.db", "3") as journal:
-        for trial in (2, 0):
-            journal.append("s1", "t", row(trial))
-        journal.commit()
-        stored = deque(journal.evaluations("s1", "t"))
-        context = TaskContext("3", "s1", 3, task(), "t", 7, journal, {}, {}, True, stored=stored)
-        taken = [context.take(row(trial)) for trial in range(4)]
-    assert [None if found is None else found.values[0] for found in taken] == [0.0, None, 2.0, None]
-
-
 # -- simulations ------------------------------------------------------------------------------------------
-
-
-def slow_left(config, agent):
-    if config["x"] < 0.5:
-        time.sleep(600)
-    return config["x"]
-
-
-def run(objective=slow_left, algorithm="random", **given):
-    given = {"agents": {"north": 0.2}, "seed": 1, "engine": "inline", **given}
-    space = None if isinstance(objective, str) else SPACE
-    return simulate(objective, space, **grouped(algorithm=algorithm, **given))
 
 
 @pytest.mark.parametrize(
@@ -196,50 +169,34 @@ def run(objective=slow_left, algorithm="random", **given):
     [
         ({"num_parallel": 2, "engine": "ray"}, r"num_parallel: expected 1 with the engine ray"),
         ({"trial_timeout": 5.0, "engine": "flower"}, "trial_timeout: expected 0 with the engine flower"),
-        ({"num_parallel": 2, "durations": 1.0}, "num_parallel: expected 1 with durations"),
-        ({"trial_timeout": 5.0, "durations": 1.0}, "trial_timeout: expected 0 with durations"),
+        (
+            {"num_parallel": 2, "durations": 1.0, "engine": "inline"},
+            "num_parallel: expected 1 with durations",
+        ),
         ({"num_parallel": 0}, "num_parallel: expected an integer"),
     ],
 )
 def test_simulations_in_which_it_means_nothing_refuse_it(given, reason):
     with pytest.raises(ConfigError, match=reason):
-        run(num_rounds=1, **given)
-
-
-def test_a_simulated_evaluation_that_takes_too_long_costs_its_own_trial():
-    study = run(num_rounds=1, num_parallel=2, trial_timeout=1.0, options={"num_initial": 4})
-    left = np.array([config["x"] < 0.5 for config in study.trials["config"]])
-    assert 0 < left.sum() < 4
-    assert (np.isnan(study.trials["value"]) == left).all()
-    assert all("trial_timeout" in text for text in study.trials["failure"][left])
-    assert (study.times["ended"] >= study.times["started"]).all()
-    assert sorted(study.times["trial"].tolist()) == [0, 1, 2, 3]
-
-
-def test_pulls_of_a_bandit_are_evaluated_at_once():
-    options = {"budget": 24, "max_evaluations_per_round": 12}
-    one, two = (run("garland", "pf-pne", agents=2, num_parallel=q, options=options) for q in (1, 2))
-    assert repr(list(one.trials)) == repr(list(two.trials))
+        simulate(NOISY, SPACE, **grouped(algorithm="random", agents=1, num_rounds=1, **given))
 
 
 # -- the pool ---------------------------------------------------------------------------------------------
 
 
-def context(trial=0):
-    return ObjectiveContext("3", 3, trial, 1, np.random.default_rng(trial))
-
-
 def jobs(*xs):
-    return [Job(row(trial), {"x": x}, [context(trial)]) for trial, x in enumerate(xs)]
+    contexts = (ObjectiveContext("3", 3, trial, 1, np.random.default_rng(trial)) for trial in range(len(xs)))
+    rows = (Trials(np.zeros((1, 2)), np.zeros(1), np.array([trial])) for trial in range(len(xs)))
+    return [Job(row, {"x": x}, [context]) for row, x, context in zip(rows, xs, contexts, strict=True)]
 
 
-def ran(pool, work, at_once=2, timeout=0.0):
-    ended = dict(pool.run(work, at_once, timeout))
-    rows = [ended[number][0] for number in range(len(work))]
-    assert [row.trials[0] for row in rows] == list(range(len(work)))
-    assert all(row.times[0, 0] <= row.times[0, 1] for row in rows)
+def ran(pool, *xs, at_once=2):
+    """Return the values of some jobs, why they failed, and their errors."""
+    ended = dict(pool.run(jobs(*xs), at_once, 0.0))
+    rows = [ended[number][0] for number in range(len(xs))]
+    assert [row.trials[0] for row in rows] == list(range(len(xs)))
     reasons = ["".join(row.reasons.values()) for row in rows]
-    return [row.values[0] for row in rows], reasons, [ended[number][1] for number in range(len(work))]
+    return [row.values[0] for row in rows], reasons, [ended[number][1] for number in range(len(xs))]
 
 
 def troubled(meeting):
@@ -253,9 +210,6 @@ def troubled(meeting):
                 os.kill(os.getpid(), signal.SIGSEGV)
             case -3.0:
                 raise ValueError("no such\nvalue")
-            case -4.0:
-                while True:
-                    time.sleep(0.01)
             case -5.0:
                 (meeting / f"{context.trial}").touch()
                 while not all((meeting / str(trial)).exists() for trial in range(3)):
@@ -279,36 +233,34 @@ def pool(tmp_path_factory):
     pool.close()
 
 
-def test_every_job_gets_its_own_value_and_the_draws_that_it_would_have_here(pool):
-    values, reasons, _ = ran(pool, jobs(0.5, -7.0, 1e-300, -7.0, -6.0))
-    drawn = [np.random.default_rng(t).random() + t for t in (1, 3)]
-    assert values == [0.5, drawn[0], 1e-300, drawn[1], 1.0], "BLAS has one thread"
-    assert not any(reasons)
-    assert len(pool.idle) <= 2
-
-
-def test_a_worker_that_dies_costs_its_own_trial_and_an_error_comes_with_its_traceback(pool):
-    values, reasons, errors = ran(pool, jobs(0.1, -1.0, -3.0, -2.0, 0.3))
-    np.testing.assert_array_equal(values, [0.1, np.nan, np.nan, np.nan, 0.3])
+def test_a_worker_that_dies_costs_its_own_trial_and_others_have_the_values_that_they_would_have_here(pool):
+    values, reasons, errors = ran(pool, 1e-300, -1.0, -3.0, -2.0, -7.0, -6.0)
+    drawn = np.random.default_rng(4).random() + 4
+    np.testing.assert_array_equal(values, [1e-300, np.nan, np.nan, np.nan, drawn, 1.0], "one thread of BLAS")
     assert reasons == [
         "", "the worker process ended with status 3 while it evaluated the trial",
         "ValueError: no such\\nvalue",
-        "the worker process was ended by SIGSEGV while it evaluated the trial", "",
+        "the worker process was ended by SIGSEGV while it evaluated the trial", "", "",
     ]  # fmt: skip
-    assert [error is not None for error in errors] == [False, False, True, False, False]
+    assert [number for number, error in enumerate(errors) if error] == [2]
     assert "in objective" in errors[2][1]
-    assert errors[2][1].endswith("\n  ValueError: no such\\nvalue")
+    assert len(pool.idle) <= 2
 
 
-def test_a_trial_that_takes_too_long_is_ended_and_the_pool_goes_on(pool):
-    ((_, (late, _)),) = pool.run(jobs(-4.0), 2, 0.05)
-    assert late.reasons == {0: "took longer than 0.05 s, the trial_timeout; its process was killed"}
-    assert np.diff(late.times)[0] >= 0.05
-    assert ran(pool, jobs(0.4, 0.5), timeout=600.0)[0] == [0.4, 0.5]
+def slow_left(config, context):
+    if config["x"] < 0.5:
+        time.sleep(600)
+    return config["x"]
+
+
+def test_a_trial_that_takes_too_long_is_ended_and_others_go_on():
+    outcome = evaluate(Trials(np.array([[0.25, 0.0], [0.75, 0.0]])), 0, slow_left, Parallel(1, 1.0))
+    assert outcome.reasons == {0: "took longer than 1 s, the trial_timeout; its process was killed"}
+    assert outcome.values[1] == 0.75
 
 
 def test_trials_that_wait_for_each_other_are_under_way_at_once_in_other_processes(pool):
-    processes = set(ran(pool, jobs(-5.0, -5.0, -5.0), at_once=3, timeout=600.0)[0])
+    processes = set(ran(pool, -5.0, -5.0, -5.0, at_once=3)[0])
     assert len(processes) == 3
     assert float(os.getpid()) not in processes
 
@@ -323,21 +275,13 @@ class Unloadable:
         return 0.0
 
 
-def test_an_objective_that_a_worker_cannot_load_is_an_error_of_the_settings():
-    pool = WorkerPool(pickle.dumps(Unloadable()))
-    with pytest.raises(ConfigError, match=r"a worker process can load, .* No such file"):
-        ran(pool, jobs(0.0))
-
-
-def test_an_objective_that_cannot_be_pickled_is_refused_by_client_app():
+def test_an_objective_that_cannot_be_pickled_or_loaded_is_an_error_of_the_settings():
     lock = threading.Lock()
     for given in ({"num_parallel": 2}, {"trial_timeout": 2.0}):
         with pytest.raises(ConfigError, match=r"objective: expected what can be pickled.*lock"):
             client_app(lambda config, context: float(lock.locked()), SPACE, **given)
-    client_app(lambda config, context: float(lock.locked()), SPACE)
-
-
-def test_agents_of_one_objective_share_a_pool():
+    with pytest.raises(ConfigError, match=r"a worker process can load, .* No such file"):
+        ran(WorkerPool(pickle.dumps(Unloadable())), 0.0)
     assert pool_of(NOISY) is pool_of(NOISY) is not pool_of(REPEATING)
 
 
