@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -65,6 +66,14 @@ def parts(quick: bool, directory: Path) -> list[Part]:
 EXPERIMENT = Experiment("PF-PNE, its variants and comparators: cumulative regret", parts)
 
 
+@cache
+def shifted(function: str, seed: int) -> XArmed:
+    """Return a function of all clients."""
+    made = make_problem(function, NUM_CLIENTS, seed, {})
+    assert isinstance(made, XArmed)
+    return made
+
+
 @dataclass(frozen=True)
 class OneClient(Problem):
     """One client of a shifted function, as a federation of its own."""
@@ -78,17 +87,18 @@ class OneClient(Problem):
 
     @property
     def whole(self) -> XArmed:
-        made = make_problem(self.function, NUM_CLIENTS, self.seed, {})
-        assert isinstance(made, XArmed)
-        return made
+        return shifted(self.function, self.seed)
 
     @property
     def space(self) -> SearchSpace:
         return self.whole.space
 
     def __call__(self, config: Config, context: ObjectiveContext) -> float:
-        noise = context.rng.uniform(-self.whole.noise, self.whole.noise)
-        return self.true_value(config, 0) + float(noise)
+        return float(self.repeated(config, context, 1)[0])
+
+    def repeated(self, config: Config, context: ObjectiveContext, repeats: int) -> Array:
+        noise = context.rng.uniform(-self.whole.noise, self.whole.noise, repeats)
+        return self.true_value(config, 0) + noise
 
     def true_value(self, config: Config, partition: int) -> float:
         return self.whole.true_value(config, self.client)
@@ -106,8 +116,7 @@ def run(function: str, row: str, seed: int, budget: int) -> Arrays:
         clients = [OneClient(1, seed, function, client) for client in range(NUM_CLIENTS)]
         studies = [runs.run(client, algorithm, chosen, rounds, seed) for client in clients]
     else:
-        problem = make_problem(function, NUM_CLIENTS, seed, {})
-        studies = [runs.run(problem, algorithm, chosen, rounds, seed)]
+        studies = [runs.run(shifted(function, seed), algorithm, chosen, rounds, seed)]
     curves = np.concatenate([curves_of(study, budget) for study in studies])
     return {"regret": curves, "regret per pull": curves[:, -1] / budget}
 
