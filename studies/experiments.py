@@ -30,7 +30,6 @@ HOMES = {  # name -> module, in which the experiment is EXPERIMENT
     "first-study": "benchmarks.first_study",
     "fed-ei-liars": "attacks.fed_ei_liars",
     "federation": "benchmarks.federation",
-    "fts-options": "benchmarks.fts_options",
     "noisy-functions": "benchmarks.noisy_functions",
     "plateaus": "benchmarks.plateau",
     "pruning": "benchmarks.pruning",
