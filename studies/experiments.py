@@ -31,7 +31,6 @@ HOMES = {  # name -> module, in which the experiment is EXPERIMENT
     "fed-ei-liars": "attacks.fed_ei_liars",
     "federation": "benchmarks.federation",
     "noisy-functions": "benchmarks.noisy_functions",
-    "plateaus": "benchmarks.plateau",
     "pruning": "benchmarks.pruning",
     "shared-prior": "benchmarks.shared_prior",
 }
