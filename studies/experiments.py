@@ -30,9 +30,7 @@ HOMES = {  # name -> module, in which the experiment is EXPERIMENT
     "first-study": "benchmarks.first_study",
     "fed-ei-liars": "attacks.fed_ei_liars",
     "federation": "benchmarks.federation",
-    "noisy-functions": "benchmarks.noisy_functions",
     "pruning": "benchmarks.pruning",
-    "shared-prior": "benchmarks.shared_prior",
 }
 EXPERIMENTS: dict[str, Experiment] = {
     name: import_module(f"studies.{home}").EXPERIMENT for name, home in HOMES.items()
