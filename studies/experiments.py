@@ -24,8 +24,6 @@ HOMES = {  # name -> module, in which the experiment is EXPERIMENT
     "warm-start": "papers.warm_start",
     "peers": "benchmarks.peers",
     "exchanges": "benchmarks.exchanges",
-    "several-at-once": "benchmarks.several_at_once",
-    "unequal-agents": "benchmarks.unequal_agents",
     "co-kg-asynchrony": "benchmarks.asynchrony",
     "first-study": "benchmarks.first_study",
     "fed-ei-liars": "attacks.fed_ei_liars",
