@@ -28,7 +28,6 @@ HOMES = {  # name -> module, in which the experiment is EXPERIMENT
     "first-study": "benchmarks.first_study",
     "fed-ei-liars": "attacks.fed_ei_liars",
     "federation": "benchmarks.federation",
-    "pruning": "benchmarks.pruning",
 }
 EXPERIMENTS: dict[str, Experiment] = {
     name: import_module(f"studies.{home}").EXPERIMENT for name, home in HOMES.items()

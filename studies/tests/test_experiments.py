@@ -31,7 +31,7 @@ PAGES = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("studies/res
 COMMAND = re.compile(r"python -m\s+(studies(?:\.[a-z_]+)*(?: [^`#\n|]*)?)")
 SLOW = {  # `--quick` takes more than ten seconds
     "co-kg", "exchanges", "families", "federation", "fed-ei", "first-study", "fts-landmine", "fts-messages",
-    "fts-related", "fts-synthetic", "outputs", "peers", "pne", "pne-budgets", "pruning", "rfms", "robustness",
+    "fts-related", "fts-synthetic", "outputs", "peers", "pne", "pne-budgets", "rfms", "robustness",
 }  # fmt: skip
 BENCHMARKS = {  # command of a page -> arguments of its small version
     "cohort-rounds": "--agents 20 --rounds 1 --repeats 1 --only no-op --only fts",
