@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("studies/results/**/README.md")]
 COMMAND = re.compile(r"python -m\s+(studies(?:\.[a-z_]+)*(?: [^`#\n|]*)?)")
 SLOW = {  # `--quick` takes more than ten seconds
-    "co-kg", "exchanges", "families", "federation", "fed-ei", "first-study", "fts-landmine", "fts-messages",
+    "asynchrony", "co-kg", "families", "federation", "fed-ei", "first-study", "fts-landmine", "fts-messages",
     "fts-related", "fts-synthetic", "outputs", "peers", "pne", "pne-budgets", "rfms", "robustness",
 }  # fmt: skip
 BENCHMARKS = {  # command of a page -> arguments of its small version
