@@ -19,17 +19,9 @@ HOMES = {  # name -> module, in which the experiment is EXPERIMENT
     "rfms": "papers.rfms.experiment",
     "robustness": "papers.robustness",
     "peers": "benchmarks.peers",
-    "exchanges": "benchmarks.exchanges",
-    "several-at-once": "benchmarks.several_at_once",
-    "unequal-agents": "benchmarks.unequal_agents",
-    "co-kg-asynchrony": "benchmarks.asynchrony",
+    "asynchrony": "benchmarks.asynchrony",
     "first-study": "benchmarks.first_study",
     "federation": "benchmarks.federation",
-    "fts-options": "benchmarks.fts_options",
-    "noisy-functions": "benchmarks.noisy_functions",
-    "plateaus": "benchmarks.plateau",
-    "pruning": "benchmarks.pruning",
-    "shared-prior": "benchmarks.shared_prior",
 }
 EXPERIMENTS: dict[str, Experiment] = {
     name: import_module(f"studies.{home}").EXPERIMENT for name, home in HOMES.items()

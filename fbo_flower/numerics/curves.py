@@ -12,9 +12,8 @@ gains from the step on, `d_i = f_i - x_i`, forecast a trial with the value `x` t
 
     f(x) = x + mean(d).
 
-A line fitted to `x_i` and `f_i` was no better with the 5 to 10 curves that there are
-(`studies/results/federation` of the repository). The spread of the gains says how much a step tells: while
-curves are near chance the gains differ as much as the final values do, and toward the end they are equal.
+The spread of the gains says how much a step tells: while curves are near chance the gains differ as much as
+the final values do, and toward the end they are equal.
 Larger values are better.
 
 [Golovin2017] Golovin, Solnik, Moitra, Kochanski, Karro, Sculley: Google Vizier, KDD 2017, Section 3.2.3.

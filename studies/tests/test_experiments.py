@@ -30,9 +30,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("studies/results/**/README.md")]
 COMMAND = re.compile(r"python -m\s+(studies(?:\.[a-z_]+)*(?: [^`#\n|]*)?)")
 SLOW = {  # `--quick` takes more than ten seconds
-    "co-kg", "exchanges", "families", "federation", "fed-ei", "first-study", "fts-landmine",
-    "fts-options", "fts-synthetic", "outputs", "peers", "pne", "pruning",
-    "rfms", "robustness",
+    "asynchrony", "co-kg", "families", "federation", "fed-ei", "first-study", "fts-landmine",
+    "fts-synthetic", "outputs", "peers", "pne", "rfms", "robustness",
 }  # fmt: skip
 BENCHMARKS = {  # command of a page -> arguments of its small version
     "cohort-rounds": "--agents 20 --rounds 1 --repeats 1 --only no-op --only fts",
