@@ -2,7 +2,6 @@
 
 import json
 import math
-import secrets
 import sys
 from collections import defaultdict
 from fractions import Fraction
@@ -80,8 +79,6 @@ def test_an_account_adds_up_within_bounds_and_a_release_without_noise_costs_ever
     assert Account().add(4.0, 2).add(4.0) == Account({4.0: 3})
     assert Account().epsilon(1e-3) == Account().add(1e9).epsilon(1e-3) == 0.0
     assert Account().add(1.0).add(0.0).epsilon(1e-3) == math.inf
-    assert 1e11 < Account().add(1e-6).add(1e9).epsilon(1e-3) < math.inf
-    assert 0 < Account().add(5000.0, privacy.MOST_RELEASES).epsilon(1e-3) < 10
     full = Account.from_json({"releases": [[1.0 + i, 1] for i in range(privacy.MOST_ENTRIES)]})
     assert math.isfinite(full.add(1.0).epsilon(1e-3)), "an entry that is there"
 
@@ -138,7 +135,7 @@ class Script:
 
     def coin(self, gamma):
         heads = math.exp(-gamma)
-        return bool(self.decide(("coin", 0), {1: heads, 0: 1 - heads} if gamma else {1: 1.0}))
+        return bool(self.decide("coin", {1: heads, 0: 1 - heads} if gamma else {1: 1.0}))
 
     def decide(self, kind, weights):
         if kind == self.first:
@@ -171,7 +168,7 @@ def enumerate_paths(sampler):
 
 
 def scripted_laplace(scale, script):
-    return script.decide(("laplace", 0), laplace_mass(float(scale)))
+    return script.decide("laplace", laplace_mass(float(scale)))
 
 
 @pytest.mark.parametrize("gamma", [Fraction(0), Fraction(2, 3), Fraction(5, 2)])
@@ -198,22 +195,13 @@ def test_all_paths_of_a_sampler_add_up_to_the_formula(draw, mass, parameter, mon
         assert abs(x) > 20 or found.get(x, 0.0) == pytest.approx(p, abs=1e-6), x
 
 
-def test_scales_beyond_any_float_are_drawn_exactly_and_the_operating_systems_generator_serves_too():
-    draw = dn.discrete_laplace(Fraction(10**400 + 1, 3), secrets.randbelow)
-    assert 10**390 < abs(draw) < 10**402
-    assert dn.discrete_laplace(Fraction(1, 10**400), seeded(7)) == 0
-
-
 @pytest.mark.parametrize("n", [1, 2**63, 2**63 + 1, 10**40])
 def test_seeded_integers_are_uniform_below_n_of_any_size(n):
     uniform = seeded(8)
     draws = [uniform(n) for _ in range(1000)]
     assert all(0 <= draw < n for draw in draws)
-    cells = min(n, 10)
-    counts = np.bincount([draw * cells // n for draw in draws], minlength=cells)
-    assert cells == 1 or chisquare(counts).pvalue > LEVEL
-    if n >= 2**62:  # low bits too
-        assert chisquare(np.bincount([draw % 16 for draw in draws], minlength=16)).pvalue > LEVEL
+    for cells in ([draw * 10 // n for draw in draws], [draw % 16 for draw in draws]):  # low bits too
+        assert n == 1 or chisquare(np.bincount(cells)).pvalue > LEVEL
 
 
 def test_noisy_counts_have_discrete_laplace_noise_whose_tails_are_at_the_ends(monkeypatch):
