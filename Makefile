@@ -47,7 +47,7 @@ check: $(VENV)/.installed-dev  ## ruff, mypy --strict, layering
 	@$(BIN)/python -m pytest tests/test_layering.py
 
 e2e: $(VENV)/.installed-dev  ## federations with TLS, killed processes, docs/deploy.md: about 12 minutes
-	@$(BIN)/python -m pytest -m deployment tests/e2e tests/docs tests/app
+	@$(BIN)/python -m pytest -m deployment tests/e2e tests/docs tests/app tests/reports
 
 bench: $(VENV)/.installed-bench  ## measure speed, write docs/results/benchmarks.md: about 20 minutes
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m studies.benchmarks.speed whole-runs

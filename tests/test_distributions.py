@@ -1,8 +1,13 @@
-"""What is in the source distribution and in the wheel. `make dist` builds both and checks their metadata."""
+"""What is in the distributions, and what works of them without any extra.
+
+`make dist` checks metadata too; `.ci/extras.py` tries every extra in a new environment, which takes minutes.
+"""
 
 import tarfile
+import tomllib
 import zipfile
 
+import extras
 import pytest
 from processes import ROOT, python
 
@@ -21,10 +26,30 @@ def test_the_sdist_has_everything_that_the_tests_read_and_the_wheel_the_package_
     (sdist,), (wheel,) = tmp_path.glob("*.tar.gz"), tmp_path.glob("*.whl")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert names > files("fbo_flower", "tests", "docs", "examples", "studies", ".ci") | {
-        "LICENSE",
-        "Makefile",
-    }
+    assert names > files("fbo_flower", "tests", "docs", "examples", "studies", ".ci") | {"Makefile"}
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"fbo_flower"}
     assert names > files("fbo_flower")
+
+
+HIDDEN = f"""\
+import sys
+class Hidden:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in {extras.OPTIONAL!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Hidden)
+"""
+
+
+def test_every_extra_is_tried_alone():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert {"core", *declared} - {"dev"} == set(extras.EXTRAS)  # the jobs of the test suite use `dev`
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text("utf-8")
+    assert f"extra: [{', '.join(extras.EXTRAS)}]" in workflow
+
+
+def test_without_extras_every_name_works_and_errors_say_what_to_install(tmp_path):
+    (tmp_path / "uses.py").write_text(HIDDEN + extras.program("core"), "utf-8")
+    python("uses.py", cwd=tmp_path)

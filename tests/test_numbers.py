@@ -30,7 +30,6 @@ from fbo_flower import (
 )
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.options import Configurable, Settings
-from fbo_flower.clients.asking import MAIL, mail_of
 from fbo_flower.errors import ConfigError, FBOError, ObjectiveError, WrongTypeError
 from fbo_flower.federated import Judge
 from fbo_flower.models import Limits
@@ -43,12 +42,9 @@ from fbo_flower.simulation import (
     log_normal,
     make_problem,
     slower,
-    train_validation,
 )
-from fbo_flower.simulation.partitioners import clustered, dirichlet, stratified_random
 from fbo_flower.simulation.problems import PROBLEMS
 from fbo_flower.space.checks import check_flag, check_integer, check_number
-from fbo_flower.storage.store import opened
 from fbo_flower.strategies import TuningStrategy
 from fbo_flower.trackers import OptunaTracker
 
@@ -187,31 +183,6 @@ def test_arguments_of_functions_take_them_too():
     assert Judge(bounds=np.array([0, 1])).bounds == (0.0, 1.0)
     assert log_normal(np.float64(2), np.int64(0))("a", 0, np.random.default_rng(0)) == 2.0
     assert slower(Tensor(2), {"a": Fraction(3, 2)})("a", 0, np.random.default_rng(0)) == 3.0
-    found = parts(Tensor(2), Fraction(1, 2))
-    assert [row.tolist() for row in found] == [row.tolist() for row in parts(2, 0.5)]
-
-
-def parts(count, share):
-    """Return what every partitioner makes of twenty rows."""
-    labels, features = [0, 1] * 10, np.random.default_rng(0).normal(size=(20, 2))
-    rngs = (np.random.default_rng(0) for _ in range(4))
-    return [
-        *dirichlet(labels, count, share, next(rngs), count, count),
-        *train_validation(labels, share, next(rngs)),
-        *stratified_random(labels, count, next(rngs)),
-        *clustered(features, labels, count, share, next(rngs), share),
-    ]
-
-
-def test_a_site_tells_configurations_of_any_library(tmp_path):
-    site = Site(tmp_path / "north.db")
-    for half in forms(0.5):
-        site.know([({"x": half, "n": np.int64(2), "kind": np.str_("a"), "on": np.True_}, half)])
-        site.tell({"x": half}, half)
-    with opened(mail_of(site.journal), MAIL, check=False) as mail:
-        assert {(row["config"], row["value"]) for row in mail.select("known", "ORDER BY id")} == {
-            ('{"kind":"a","n":2,"on":true,"x":0.5}', "0.5"), ('{"x":0.5}', "0.5"),
-        }  # fmt: skip
 
 
 def test_an_objective_returns_and_a_loop_tells_them_too():
@@ -221,9 +192,6 @@ def test_an_objective_returns_and_a_loop_tells_them_too():
         optimizer = Optimizer(SPACE, "random")
         optimizer.tell(optimizer.ask(), value)
         assert optimizer.best.value == 0.5
-
-
-def test_a_tensor_with_an_axis_is_refused_with_its_remedy():
     with pytest.raises(ObjectiveError, match=r"a Tensor, whose item\(\) is a number"):
         simulate(lambda config, data: Tensor(0.5, shape=(1,)), SPACE, 1, "random", 1, engine="inline")
 
@@ -287,27 +255,22 @@ def edges(tmp_path):
     two = {"a": "max", "b": "min"}
     calls = {
         "Float": lambda v: Float(v, 1),
-        "Int": lambda v: Int(0, v),
         "Categorical": Categorical,
         "active_when": lambda v: Float(0, 1, active_when=v),
         "SearchSpace": SearchSpace,
         "encode": SPACE.encode,
-        "encode x": lambda v: SPACE.encode({**point, "x": v}),
         "decode": SPACE.decode,
         "from_json": SearchSpace.from_json,
         "tell": lambda v: optimizer.tell(v, 1.0),
         "tell value": lambda v: optimizer.tell(point, v),
         "Optimizer algorithm": lambda v: Optimizer(SPACE, v),
         "Optimizer objectives": lambda v: Optimizer(SPACE, objectives=v),
-        "Optimizer limits": lambda v: Optimizer(SPACE, objectives={"a": "max"}, limits=v),
         "Optimizer reference": lambda v: Optimizer(SPACE, objectives=two, reference=v),
         "Site tell": lambda v: site.tell(v, 1.0),
         "Site value": lambda v: site.tell(point, v),
         "Site know": site.know,
-        "client_app": lambda v: client_app(v, SPACE),
         "merge": Study.merge,
         "only": study.only,
-        "observations": study.observations,
         "to_optuna": lambda v: study.to_optuna(space=v),
         "front": study.front,
         "plot": study.plot,
@@ -317,12 +280,7 @@ def edges(tmp_path):
         "path": study.save,
         "state": optimizer.save,
         "make_problem": lambda v: make_problem(v, 2, 0),
-        "make_problem agents": lambda v: make_problem("garland", v, 0),
-        "strategy seed": lambda v: TuningStrategy(ALGORITHMS["random"](), seed=v),
-        "slower": lambda v: slower(v, {}),
         "slower factor": lambda v: slower(1.0, {"a": v}),
-        "parts": lambda v: parts(v, 0.5),
-        "share of parts": lambda v: parts(2, v),
     }
     for name in set(inspect.signature(simulate).parameters) - {"objective", "space"}:
         calls[f"simulate {name}"] = lambda v, name=name: run(**{"agents": 1, "num_rounds": 1, name: v})

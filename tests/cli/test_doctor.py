@@ -1,20 +1,16 @@
 """What the doctor finds wrong with a federation, and how it asks."""
 
-import io
 import json
 import threading
 import time
 import tomllib
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from flower_runtime import ROOT
 from flwr.app import ConfigRecord, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.clientapp import ClientApp
-from rich.console import Console
 
 from fbo_flower import Float, Int, SearchSpace, __version__
 from fbo_flower.cli import doctor as cli_doctor
@@ -75,7 +71,6 @@ def test_nothing_is_wrong_with_agents_that_agree(tmp_path):
                 ("version", "0.0.9", "fbo-flower 0.0.9, the server has"),
                 ("flwr", "1.40.0", "flwr 1.40.0, the server has"),
                 ("schema", 0, "message schema 0"),
-                ("time", 1.0e9, "its clock is -"),
                 ("time", 1.0e10, "its clock is +"),
                 ("agent", "0", "2 nodes call themselves so"),
             )
@@ -87,18 +82,11 @@ def test_a_node_that_does_not_answer_or_differs_is_named(faults, words):
     assert words in text
 
 
-def test_spaces_that_tie_are_wrong_at_every_node():
-    report = report_of(2)
-    for number, node in enumerate(report["nodes"]):
-        node["digest"] = str(number) * 64
-    wrong = texts(report)
-    assert list(wrong) == ["agent 0", "agent 1"]
-    assert "search space 000000000000, as many nodes have 111111111111" in wrong["agent 0"]
-
-
-def test_the_parameters_in_which_spaces_differ_are_named():
+def test_spaces_that_tie_are_wrong_at_every_node_and_the_parameters_in_which_they_differ_are_named():
     other = SearchSpace({"x": Float(0, 2), "depth": Int(1, 9)})
-    wrong = texts(report_of(faults={1: answering(space=other.to_json(), digest=other.digest)}))
+    wrong = texts(report_of(2, faults={1: answering(space=other.to_json(), digest=other.digest)}))
+    assert list(wrong) == ["agent 0", "agent 1"]
+    assert f"search space {SPACE.digest[:12]}, as many nodes have {other.digest[:12]}" in wrong["agent 0"]
     assert wrong["agent 1"].endswith("they differ in x, depth")
 
 
@@ -123,29 +111,14 @@ def test_agents_beside_something_else_answer_by_their_action_and_what_they_say_i
 
 
 def test_the_examiner_has_the_agents_of_the_app_and_the_doctors_server(tmp_path):
-    directory = cli_doctor.write_examiner(ROOT, tmp_path / "doctor", {"num_nodes": 3})
+    new_app(tmp_path / "my-app")
+    directory = cli_doctor.write_examiner(tmp_path / "my-app", tmp_path / "doctor", {"num_nodes": 3})
     described = tomllib.loads((directory / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
-    assert described["components"]["clientapp"] == "fbo_flower.app.client_app:app"
-    assert described["components"]["serverapp"] == "fbo_flower_doctor:app"
-    assert described["config"]["problem"] == "digits-svm"
+    assert described["components"] == {
+        "clientapp": "my_app.client_app:app", "serverapp": "fbo_flower_doctor:app",
+    }  # fmt: skip
     assert json.loads(described["config"][doctor.SETTINGS]) == {"num_nodes": 3}
-    assert len(build_fab_from_disk(directory)) > 10_000
-
-
-def test_the_screen_shows_every_agent_and_what_is_wrong():
-    report = report_of(faults={1: Fault("silent")})
-    console = Console(width=80, record=True, file=io.StringIO())
-    cli_doctor.show(report, diagnose(report, (), __version__), console)
-    text = console.export_text()
-    assert "wrong node 1002: no reply within 0.2 s" in text
-    assert "note agent 0: keeps no journal" in text
-    assert f"server: fbo-flower {__version__}" in text
-    assert "nothing is wrong" not in text
-    assert f"agent 0  (node 1001)\n  fbo-flower {__version__}, flwr {version('flwr')}, Python" in text
-    assert (
-        f"\n  space {SPACE.digest[:12]}, role -, discloses none (default)\n  journal none, clock +0 s" in text
-    )
-    assert "agent ?  (node 1002)\n  no answer" in text
+    assert len(build_fab_from_disk(directory)) > 1000
 
 
 class Federation:

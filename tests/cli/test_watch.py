@@ -1,8 +1,6 @@
-"""`fbo-flower watch`: what it shows of a journal that is written, and that it never disturbs the writer."""
+"""`fbo-flower watch`: what it shows of a journal while it is written, and afterwards."""
 
-import math
 import os
-import sys
 from collections import Counter
 from contextlib import suppress
 from datetime import datetime
@@ -10,7 +8,6 @@ from datetime import datetime
 import pytest
 from federation import EVER, agents
 
-from fbo_flower.cli import watch
 from fbo_flower.cli.main import run
 from fbo_flower.cli.watch import RunState, WatchedRun
 from fbo_flower.errors import ObjectiveError
@@ -18,7 +15,7 @@ from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.durations import constant
 from fbo_flower.simulation.grids import ClockedGrid, Fault
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.storage import Event, StudyJournal
+from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.strategies import RandomSearch
 
@@ -70,7 +67,7 @@ def test_agents_that_do_not_answer_are_silent_and_agents_that_are_not_there_have
     assert "0 (2 unanswered)" in shown(tmp_path / "async", settings, up_to(events, "round", 3))
 
 
-def test_numbers_are_those_of_the_server(tmp_path):
+def test_numbers_are_those_of_the_server_and_values_that_were_not_disclosed_are_not_made_up(tmp_path):
     settings, events = recorded(tmp_path, agents(3, faults={0: Fault("raising", [2])}))
     text = shown(tmp_path, settings, up_to(events, "round", 2))
     assert "2 of 4 done  [############.............]" in text
@@ -79,21 +76,18 @@ def test_numbers_are_those_of_the_server(tmp_path):
     assert "5 valid, 1 lost, 0 refused" in text
     assert "s (the last: " in text
     assert "expected at 12:00:0" in text
-    settings, events = recorded(tmp_path / "clock", ClockedGrid(agents(2), constant(4.0), 1), num_trials=5)
-    text = shown(tmp_path / "clock", settings, up_to(events, "round", 3))
-    assert "3 done, for 5 evaluations of each agent" in text
-    assert "4 s of a simulated clock (the last: 4 s)" in text
-    assert "expected" not in text, "such a clock promises no end"
-
-
-def test_values_that_were_not_disclosed_are_not_made_up(tmp_path):
-    settings, events = recorded(tmp_path, agents(2, disclose="none"))
-    text = shown(tmp_path, settings, up_to(events, "round", 2))
+    settings, events = recorded(tmp_path / "hidden", agents(2, disclose="none"))
+    text = shown(tmp_path / "hidden", settings, up_to(events, "round", 2))
     assert "not disclosed; each device has its own: fbo-flower best JOURNAL" in text
     settings, events = recorded(tmp_path / "failing", agents(2, lambda config, context: 1 / 0))
     text = shown(tmp_path / "failing", settings, up_to(events, "round", 1))
     assert "no evaluation has succeeded yet" in text
     assert "failing    0 (1 failed), 1 (1 failed)" in text
+    settings, events = recorded(tmp_path / "clock", ClockedGrid(agents(2), constant(4.0), 1), num_trials=5)
+    text = shown(tmp_path / "clock", settings, up_to(events, "round", 3))
+    assert "3 done, for 5 evaluations of each agent" in text
+    assert "4 s of a simulated clock (the last: 4 s)" in text
+    assert "expected" not in text, "such a clock promises no end"
 
 
 @pytest.mark.parametrize(
@@ -129,27 +123,6 @@ def test_ten_thousand_agents_take_no_more_lines_than_ten_and_names_cannot_contro
     assert max(map(len, text.splitlines())) < 120
 
 
-def test_reading_sees_commits_only_and_does_not_disturb_the_writer(tmp_path):
-    path = tmp_path / "study.db"
-    with StudyJournal(path) as journal:
-        journal.begin({"label": "fts", "fraction": 1.0, "algorithm": "fts"})
-        journal.write([Event("federation"), Event("agents")])
-        reader = StudyJournalReader(path)
-        assert [event.kind for event in reader.new_events()] == ["federation", "agents"]
-        files, locked = sorted(os.listdir(tmp_path)), (tmp_path / "study.db.lock").read_bytes()
-        with suppress(ZeroDivisionError), journal.transaction():  # half of a commit
-            journal.insert("events", [("ask", 1, "train", "", b"half")])
-            assert list(reader.new_events()) == []
-            raise ZeroDivisionError
-        reading = StudyJournalReader(path).new_events()
-        next(reading)  # a reader that is in the middle of the file
-        journal.write([Event("open", 1)])
-        assert sum(1 for _ in reading) == 1, "one state: not what was committed after it began"
-        journal.write([Event("open", 2)])
-        assert sorted(os.listdir(tmp_path)) == files
-        assert (tmp_path / "study.db.lock").read_bytes() == locked
-
-
 def test_a_running_simulation_is_watched_and_ends_as_its_study(tmp_path, capsys):
     seen = []
 
@@ -160,27 +133,15 @@ def test_a_running_simulation_is_watched_and_ends_as_its_study(tmp_path, capsys)
 
     keep = Keep(journals=tmp_path)
     study = simulate("gp-samples", None, 3, "random", 4, engine="inline", keep=keep, callbacks=[on_round])
-    for number, text in enumerate(seen, 1):
+    for number, (text, best) in enumerate(zip(seen, study.rounds["best"], strict=True), 1):
         assert f"random: running (process {os.getpid()}), last write " in text
         assert f"{number} of 4 done" in text
-        best = study.rounds["best"][number - 1]
         assert f"best         {best:.6g}, mean" in text
     assert run(["watch", str(tmp_path / "study.db")]) == 0, "it ends by itself"
     out = capsys.readouterr().out
     assert "random: ended" in out
     assert "\x1b" not in out
     assert f"{len(study.trials)} done, 0 failed" in out
-
-
-@pytest.mark.usefixtures("unpictured")
-def test_a_directory_of_results_is_shown_and_several_algorithms_in_their_order(tmp_path, capsys):
-    command = ["simulate", "--problem", "gp-samples", "--agents", "2", "--rounds", "2", "--engine", "inline"]
-    both = ["--algorithm", "random", "--compare", "ts", "--quiet"]
-    said = "2 of 2 algorithms ended: random, ts\nrandom: ended after 2 rounds, best "
-    for more, words, shown in ((["--journal"], [], said), ([], ["--once"], "random: finished")):
-        assert run([*command, *both, *more, "--overwrite", "--out", str(tmp_path)]) == 0
-        assert run(["watch", str(tmp_path), *words]) == 0
-        assert shown in capsys.readouterr().out
 
 
 def test_a_server_that_died_is_not_running(tmp_path):
@@ -198,42 +159,3 @@ def test_a_server_that_died_is_not_running(tmp_path):
     assert f"process {child} has ended without finishing" in text
     assert "expected at" not in text, "it does not go on by itself"
     assert watched.may_change, "it may be resumed"
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "said"),
-    [
-        ("empty", 2, "holds neither"),
-        ("other", 2, "two.db"),
-        ("notes.txt", 1, "expected an undamaged fbo-flower study journal"),
-        ("other --interval 0", 2, "--interval: expected"),
-    ],
-)
-def test_what_is_no_run_is_one_clear_error(words, status, said, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(watch.time, "sleep", lambda seconds: None)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "notes.txt").write_text("not a database, but a text that is long enough to be one" * 20)
-    for other in ("one.db", "two.db"):
-        StudyJournal(tmp_path / "other" / other).close()
-    assert run(["watch", *words.split()]) == status
-    out, error = capsys.readouterr()
-    assert out == "", "nothing is said about a run that was not read"
-    assert said in error
-    assert (error[:7], error.count("\n")) == ("error: ", 1)
-
-
-def test_ctrl_c_ends_it_without_a_traceback(tmp_path, monkeypatch, capsys):
-    settings, events = recorded(tmp_path / "whole", agents(2))
-    written(tmp_path / "study.db", settings, up_to(events, "ask", 1))
-
-    def interrupted(seconds):
-        assert math.isclose(seconds, 2.0)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(watch.time, "sleep", interrupted)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert run(["watch", str(tmp_path)]) == 130
-    out, error = capsys.readouterr()
-    assert "round 1: 0 of 2 agents answered" in out
-    assert error == "interrupted; watch changes nothing, the run itself goes on\n"

@@ -1,3 +1,5 @@
+"""Trackers are told of the trials of a tuned federation."""
+
 import pytest
 from toy_federation import SPACE, fedavg, toy_grid, toy_model, tune_flat
 
@@ -7,11 +9,10 @@ from fbo_flower.trackers import Callback, OptunaTracker
 
 class Noted(Callback):
     def __init__(self):
-        self.trials, self.rounds, self.result, self.studies = [], [], None, []
+        self.trials, self.rounds, self.result = [], [], None
 
     def on_trial(self, study, trial):
         self.trials.append(trial)
-        self.studies.append((study.study, study.num_replayed))
 
     def on_round(self, study, finished):
         self.rounds.append(finished)

@@ -11,7 +11,6 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.reports.curves import best_by_time
 from fbo_flower.reports.figures import draw, figure, traffic_figure
 from fbo_flower.reports.importance import study_axes
-from fbo_flower.reports.pictures import spread
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.study import Study
 
@@ -28,15 +27,9 @@ def _few_trees(monkeypatch):
 
 
 def a_study(
-    algorithms=("ts", "fts", "rgpe"),
-    *,
-    num_agents=4,
-    num_evaluations=12,
-    with_regret=False,
-    num_bytes=1000,
-    floats=40.0,
-    **run,
-):
+    algorithms=("ts", "fts", "rgpe"), *, num_agents=4, num_evaluations=12, with_regret=False, num_bytes=1000,
+    floats=40.0, **run,
+):  # fmt: skip
     rng = np.random.default_rng(0)
     trials, regret = [], []
     for algorithm in algorithms:
@@ -52,13 +45,6 @@ def a_study(
     described = {"problem": "digits", "num_agents": num_agents, "num_initial": 3, "metric": "accuracy"} | run
     runs = [{"algorithm": algorithm, **described} for algorithm in algorithms]
     return made_study(runs, trials=trials, rounds=rounds, regret=regret if with_regret else [])
-
-
-def test_each_algorithm_of_a_picture_has_a_colour_of_its_own_and_the_curves_are_whole():
-    names = ("fed-ei", "fts", "fed1-ucb", "fn-ucb", "ts")
-    (ax, *_) = figure(a_study(names)).axes
-    assert len({line.get_color() for line in ax.lines}) == len(names)
-    assert min(np.asarray(line.get_ydata()).min() for line in ax.lines) > ax.get_ylim()[0]
 
 
 def test_awful_first_evaluations_do_not_flatten_the_curves():
@@ -201,19 +187,12 @@ def test_no_text_is_clipped_or_covered(name):
 def test_a_picture_has_the_size_of_the_figure_whatever_the_names_in_it(tmp_path):
     study, path = a_study(("$x_{", "fts")), tmp_path / "new" / "study.png"
     assert draw(study, path) == ""
-    width, height = struct.unpack(">II", path.read_bytes()[16:24])
-    inches = figure(study).get_size_inches()
-    assert (width, height) == tuple(round(200 * inch) for inch in inches)
+    size = struct.unpack(">II", path.read_bytes()[16:24])
+    assert size == tuple(round(200 * inch) for inch in figure(study).get_size_inches())
     assert sorted(p.name for p in path.parent.iterdir()) == ["study-traffic.png", "study.png"]
     for name in ("picture", "picture.bmp"):
         assert "expected a name that ends in .pdf, .png, .svg" in draw(study, tmp_path / name)
         assert not (tmp_path / name).exists()
-
-
-def test_labels_keep_order_and_distance_between_the_edges():
-    heights = spread(np.array([0.99, 1.0, 0.98, 0.2]), 0.1)
-    np.testing.assert_allclose(heights, [0.9, 1.0, 0.8, 0.2])
-    np.testing.assert_allclose(spread(np.array([0.5, 0.5]), 0.1), [0.45, 0.55])
 
 
 # Best values against time

