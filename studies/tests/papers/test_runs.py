@@ -29,18 +29,14 @@ def test_every_row_of_families_has_the_same_budget_and_the_starting_points_of_ei
         np.testing.assert_allclose(found["best"][:, :3], own["best"][:, :3], rtol=1e-9)
 
 
-def test_noiseless_values_repeat_a_row_for_each_of_its_pulls():
+def test_the_best_without_noise_repeats_a_row_for_each_of_its_pulls():
     problem = make_problem("himmelblau", 2, 0, {})
     study = simulate(problem, algorithm=make_algorithm("hct", {"budget": 30}), engine="inline")
-    values = families.noiseless(study, "1", problem.optimum(1), 30)
-    rows = sorted(
-        (row["trial"], row["pulls"], problem.true_value(row["config"], 1))
-        for row in study.trials
-        if row["agent"] == "1"
-    )
-    expected = [value for _, pulls, value in rows for _ in range(pulls)]
-    np.testing.assert_allclose(values, expected, rtol=1e-12)
-    assert max(pulls for _, pulls, _ in rows) > 1
+    mine = study.trials.where(agent="1")
+    values = np.repeat([problem.true_value(config, 1) for config in mine["config"]], mine["pulls"])
+    found = families.best_without_noise(study, "1", problem.optimum(1), 30)
+    np.testing.assert_allclose(found, np.maximum.accumulate(values), rtol=1e-12)
+    assert mine["pulls"].max() > 1
 
 
 # -- several outputs -----------------------------------------------------------------------------
