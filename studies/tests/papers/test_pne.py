@@ -113,40 +113,6 @@ def plain_fed1(problem, budget, seed, noise_stddev):
         active = active[ucb.fed1_survivors(merged.mean, radius)]
 
 
-def plain_fn(problem, budget, seed, options):
-    """FN-UCB [Dai2023] with inverses and determinants computed anew at every pull."""
-    clients, rng = range(problem.num_agents), np.random.default_rng([seed, 4])
-    arms = ucb.random_arms(problem.dimension, np.random.default_rng([seed, 3]))
-    values = np.array([problem.values(arms, m) for m in clients])
-    features = ucb.neural_features(arms, options, rng)
-    weights, trained = features.start, np.tile(features.start, (len(clients), 1))
-    prior = options.regulariser * np.eye(len(weights))
-    own, v = (np.tile(prior, (len(clients), 1, 1)) for _ in range(2))
-    last_v, average, last = v.copy(), np.linalg.inv(prior), -1
-    response = np.zeros((len(clients), len(weights)))
-    counts, totals = np.zeros((2, *values.shape))
-    for t in range(budget):
-        inverses = [np.linalg.inv(each) for each in v]
-        chosen = [ucb.neural_choose(features, t, inverses[m], response[m], weights, average) for m in clients]
-        for m, arm in enumerate(chosen):
-            g = features.gradients[arm]
-            own[m] += np.outer(g, g)
-            v[m] += np.outer(g, g)
-            response[m] += values[m, arm] * g
-            counts[m, arm], totals[m, arm] = counts[m, arm] + 1, totals[m, arm] + values[m, arm]
-        growth = [np.linalg.slogdet(v[m])[1] - np.linalg.slogdet(last_v[m])[1] for m in clients]
-        if max(growth) * (t - last) > options.threshold:
-            v[:] = last_v[:] = own.sum(axis=0) - (len(clients) - 1) * prior
-            response[:] = totals.sum(axis=0) @ features.gradients
-            if options.alpha(t + 1) > 0:
-                average = np.mean([np.linalg.inv(each) for each in own], axis=0)
-                if t < options.train_until:
-                    trained = ucb.neural_train(features, trained, counts, totals)
-                    weights = trained.mean(axis=0)
-            last = t
-    return ((np.array([[problem.optimum(m)] for m in clients]) - values) * counts).sum(axis=1)
-
-
 def both(name, function, agents, budget, seed, **options):
     """Return a study without noise, its cumulative regret `(M,)` and its problem."""
     problem = make_problem(function, agents, seed, {"noise": 0.0})
@@ -176,20 +142,6 @@ def test_fed1_ucb_makes_the_pulls_of_the_plain_loop(function, budget, noise, lim
     options = {"noise_stddev": noise, "max_evaluations_per_round": limit}
     _, regret, problem = both("fed1-ucb", function, 3, budget, 4, **options)
     np.testing.assert_allclose(regret, plain_fed1(problem, budget, 4, noise), atol=1e-6)
-
-
-@pytest.mark.parametrize("options", [{"threshold": 30.0}, {"mix_from": 5, "mix_until": 30}])
-def test_fn_ucb_makes_the_pulls_of_the_plain_loop(options):
-    _, regret, problem = both("fn-ucb", "garland", 3, 60, 4, **options)
-    expected = plain_fn(problem, 60, 4, ucb.NeuralOptions(**options))
-    np.testing.assert_allclose(regret, expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("row", ["hct", "racing, alone", "random"])
-def test_a_row_has_the_regret_of_ten_clients_that_spend_their_budget(row):
-    found = pne.run("himmelblau", row, 0, 12)
-    assert found["regret"].shape == (10, 12)
-    assert (np.diff(found["regret"], axis=1) >= -1e-12).all()
 
 
 def test_a_client_alone_has_its_own_function_and_optimum():
