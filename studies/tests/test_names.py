@@ -94,7 +94,7 @@ def test_names_that_benchmarks_and_examples_import_exist() -> None:
 
 def test_pyxab_makes_the_pulls_of_our_hct() -> None:
     pytest.importorskip("PyXAB")
-    from studies.benchmarks import libraries
+    from studies.benchmarks.speed import hct_regret
 
-    ours, theirs = (libraries.hct_regret(300, which, 0) for which in (True, False))
+    ours, theirs = (hct_regret(300, which, 0) for which in (True, False))
     assert ours == pytest.approx(theirs, abs=1e-6)
