@@ -49,8 +49,9 @@ check: $(VENV)/.installed-dev  ## ruff, mypy --strict, layering
 e2e: $(VENV)/.installed-dev  ## federations with TLS, killed processes, docs/deploy.md: about 12 minutes
 	@$(BIN)/python -m pytest -m deployment tests/e2e tests/docs tests/app tests/reports
 
-bench: $(VENV)/.installed-bench  ## measure speed, write docs/results/benchmarks.md: about 20 minutes
+bench: $(VENV)/.installed-bench  ## measure speed, print the tables of docs/results/benchmarks.md: 20 minutes
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m studies.benchmarks.speed whole-runs
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m studies.benchmarks.speed libraries
 
 docs: $(VENV)/.installed-docs  ## build the documentation site, build/site/index.html; broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
