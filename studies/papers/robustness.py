@@ -63,9 +63,8 @@ def families(quick: bool) -> dict[str, Family]:
             4 if quick else 10,
             ("co-kg", {**_CO_KG, "framework": "no-collaboration"}),
             {
-                "auto": ("co-kg", _CO_KG),
-                "barycenter": ("co-kg", {**_CO_KG, "central": "barycenter"}),
-                "reliability": ("co-kg", {**_CO_KG, "central": "barycenter", "weights": "reliability"}),
+                "barycenter": ("co-kg", _CO_KG),
+                "reliability": ("co-kg", {**_CO_KG, "weights": "reliability"}),
             },
         ),
         "fed-ei": Family(

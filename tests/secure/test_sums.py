@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contract import SQUARE as SPACE
-from contract import hills, over_grid, step
+from contract import over_grid, step
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
@@ -35,10 +35,15 @@ MADE_OF = {
 }  # fmt: skip
 
 
+def objective(config, context):
+    x, y = config["x"] - 0.3 - 0.02 * int(context.agent), config["y"] - 0.6
+    return 1.0 - x**2 - y**2 + 0.05 * context.rng.standard_normal()
+
+
 def run(case, least=3, num_agents=6, **given):
     options, num_rounds = CASES[case]
     settings = {"seed": 4, "round_timeout": 1.0, **options, **given}
-    study = over_grid(case, hills(SPACE), SPACE, num_agents, num_rounds, secure_sums=least, **settings)
+    study = over_grid(case, objective, SPACE, num_agents, num_rounds, secure_sums=least, **settings)
     assert study.settings["runs"][0]["status"] == "finished"
     return study
 
@@ -168,7 +173,7 @@ def test_members_sum_all_their_observations_again_with_the_same_partners_only(me
 
     def totals(num_agents, late=0, least=3, **faults):
         members_of_sums.clear()
-        app = client_app(hills(SPACE), SPACE, seed=4, disclose="trials")
+        app = client_app(objective, SPACE, seed=4, disclose="trials")
         grid = InProcessGrid(app, num_agents, faults={int(a[1:]): fault for a, fault in faults.items()})
         given = {**CO_KG, "refit": 1, "secure_sums": least, "seed": 4, "round_timeout": 0.2}
         study = STRATEGIES["co-kg"](num_agents=num_agents - late, **given).start(grid, num_rounds=6).study
