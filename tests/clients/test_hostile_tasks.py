@@ -9,16 +9,14 @@ from amounts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS, make_algorithm
 from fbo_flower.algorithms.records import Phase, Task
-from fbo_flower.algorithms.rfms.site import MAX_MODEL_BYTES, MAX_MODELS, digest
+from fbo_flower.algorithms.rfms.site import digest
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.guards import task_schema
 from fbo_flower.clients.model_site import ModelSite, SiteOptions
 from fbo_flower.clients.site import Bag, Shipment, SiteData, SiteObjective
 from fbo_flower.clients.site_agent import SiteAgent
-from fbo_flower.errors import WireError
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
 from fbo_flower.wire.flower_records import to_lists
 
@@ -170,36 +168,6 @@ def honest(role, num_trials=None, **changes):
     kept = {k: v for k, v in {**arrays, **changes}.items() if v is not None}
     number = int(role != "lockbox") if num_trials is None else num_trials
     return Task(PHASES[role], 1, 0, number, kept)
-
-
-WRONG = {
-    "point": [
-        None, np.array([[0.5, -1e-9, 0.5]]), np.array([[0.5, np.nan, 0.5]]), np.full((1, 2), 0.5),
-        np.full((2, 3), 0.5), np.full((0, 3), 0.5), np.full((1, 3), 1, dtype=np.int64),
-    ],
-    "model": [None, np.zeros(MAX_MODEL_BYTES + 1, dtype=np.uint8), MODEL.reshape(4, 10)],
-    "manifest": [
-        None, np.tile(digest(MODEL), (MAX_MODELS + 1, 1)), digest(MODEL[1:])[None],
-        np.zeros((0, 32), dtype=np.uint8),
-    ],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("role", PHASES)
-def test_a_site_answers_an_honest_task_and_refuses_one_of_the_wrong_shape_size_or_number(role):
-    site = GuardedSite()
-    held = {"openbox": ["point"], "curator": ["point", "model"], "lockbox": ["model", "manifest"]}[role]
-    refused = [(name, honest(role, **{name: wrong})) for name in held for wrong in WRONG[name]]
-    if role != "lockbox":
-        refused += [("one trial", honest(role, number)) for number in (0, 2, wire.MAX_TASK)]
-    for match, task in refused:
-        with pytest.raises(WireError, match=match):
-            send(role, task, site)
-    assert not site.configs
-    assert not site.models
-    send(role, honest(role), site)
-    assert len(site.configs) + len(site.models) == 1
-    assert all(inside(config) for config in site.configs)
 
 
 def test_a_model_over_the_operators_size_is_refused_before_it_is_read():

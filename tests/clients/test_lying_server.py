@@ -3,18 +3,23 @@
 Every attack is also played against an agent without memory (or with one that is wiped), where it succeeds.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 
 import numpy as np
 import pytest
 from agents import SPACE, Objective, node, packed, task
+from federation import agents, hill
 
+from fbo_flower import strategies
 from fbo_flower.algorithms import DPFTS, FTS, RandomSearch, make_algorithm
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients import TuningAgent
-from fbo_flower.errors import ConfigError, FBOError, WireError
+from fbo_flower.errors import ConfigError, FBOError, ObjectiveError, WireError
+from fbo_flower.numerics.privacy import Account
 from fbo_flower.numerics.surrogates import rff
+from fbo_flower.storage.agent_journal import AgentJournal, read_ledger
 
 SMALL = {"num_features": 6, "num_candidates": 16, "num_path_features": 8}
 LOCAL = DPFTS(noise="local", sampling_rate=1.0, **SMALL)
@@ -47,12 +52,10 @@ def weights(agent, *messages):
     """Return the distinct noisy or drawn messages that an agent gave for some requests."""
     found = {}
     for asked in messages:
-        try:
+        with suppress(FBOError):
             arrays = agent.answer(asked).arrays
-        except FBOError:
-            continue
-        if "weights" in arrays:
-            found[arrays["weights"].tobytes()] = True
+            if "weights" in arrays:
+                found[arrays["weights"].tobytes()] = True
     return list(found)
 
 
@@ -140,3 +143,70 @@ def test_limits_and_protections_without_a_journal_are_declined():
         device(objective).answer(message(make_algorithm("fed-ei", {"secure_sums": 0}), 0, 2))
     assert objective.calls == 0
     assert device(objective).answer(message(PLAIN, 0, 3, 0)).arrays
+
+
+# -- a bound on epsilon ---------------------------------------------------------------------------------
+
+DELTA = 1e-3  # the operator's
+BUDGETED = {"noise": "local", "sampling_rate": 1.0, "schedule": 0.5, **SMALL}
+
+
+def run(tmp_path, strategy=strategies.DPFTS, num_rounds=6, **settings):
+    """Run a study of agents that allow an epsilon of 3; return the evaluations and the number of replies."""
+    calls = []
+    own = {n: {"max_epsilon": 3.0, "delta": DELTA} for n in range(2)}
+    objective = lambda config, context: calls.append(1) or hill(config, context)  # noqa: E731
+    grid = agents(2, objective, disclose=None, journals=tmp_path, node_configs=own)
+    given = BUDGETED if strategy is strategies.DPFTS else SMALL
+    server = strategy(num_agents=2, seed=0, **given | settings)
+    with suppress(ObjectiveError):  # agents that decline every task: the study ends as failed
+        server.start(grid, num_rounds=num_rounds)
+    return calls, int(server.study.rounds["replies"].sum())
+
+
+def num_messages(tmp_path, agent):
+    path = tmp_path / f"agent-{agent}.db"
+    return sum(row.name == "weights" for row in read_ledger(path).rows) if path.exists() else 0
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [
+        (strategies.DPFTS, {"noise_multiplier": 0.0}),
+        (strategies.DPFTS, {"noise": "central", "noise_multiplier": 100.0}), (strategies.FTS, {}),
+    ],
+)  # fmt: skip
+def test_a_server_that_asks_without_noise_gets_nothing(tmp_path, strategy, settings):
+    assert run(tmp_path, strategy, 2, **settings) == ([], 0)
+    assert num_messages(tmp_path, 0) == 0
+
+
+def test_every_message_is_priced_at_its_own_noise_and_the_servers_delta_has_no_effect(tmp_path):
+    """The audit's server mixed cheap and dear studies: 60 messages cost 7.8 under a budget of 3."""
+    sent = {}
+    for noise_multiplier in (40.0, 2.0, 50.0):
+        before = num_messages(tmp_path, 0)
+        run(tmp_path, num_rounds=10, noise_multiplier=noise_multiplier, delta=0.4)
+        sent[noise_multiplier] = num_messages(tmp_path, 0) - before
+    account = Account(sent)
+    assert account.epsilon(DELTA) <= 3.0
+    assert sent[40.0] == sent[50.0] == 10
+    assert 0 < sent[2.0] < 10
+    assert Account({**sent, 2.0: sent[2.0] + 1}).epsilon(DELTA) > 3.0
+
+
+@pytest.mark.parametrize("setting", [{"disclose": "incumbent"}, {"disclose_curves": True}])
+def test_nothing_without_noise_is_disclosed_beside_a_budget(setting):
+    with pytest.raises(ConfigError, match=f"{next(iter(setting))}: expected .* together with max_epsilon"):
+        TuningAgent(hill, SPACE, node(max_epsilon=1.0, journal="any", **setting))
+
+
+@pytest.mark.parametrize("text", ["{}", "5", '{"account": "{"}'])
+def test_an_account_that_cannot_be_read_is_not_replaced_by_an_empty_one(tmp_path, text):
+    run(tmp_path, num_rounds=1, noise_multiplier=4.0)
+    with AgentJournal(tmp_path / "agent-0.db", "0") as journal:
+        journal.put_note("privacy", {"account": text, "earlier": 0.0, "last": ""})
+    before = num_messages(tmp_path, 0)
+    run(tmp_path, num_rounds=2, noise_multiplier=4.0)
+    assert num_messages(tmp_path, 0) == before
+    assert num_messages(tmp_path, 1) == before + 2

@@ -1,6 +1,5 @@
 """What an objective may return: a finite number, or a failed trial, and what a wrong type costs."""
 
-import logging
 import math
 import os
 import signal
@@ -8,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from federation import log_lines
 from grouped import grouped
 
 from fbo_flower import Float, SearchSpace
@@ -145,22 +145,18 @@ def test_in_worker_processes_those_under_way_are_the_last(calls):
     assert count(calls) <= 2
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_one_device_among_many_costs_only_itself(mode, calls):
-    objective = recorded(calls, None, only="1")
-    study = tune(objective, mode=mode)
+def test_one_device_among_many_costs_only_itself(calls):
+    study = tune(recorded(calls, None, only="1"))
     assert set(study.trials["agent"]) == {"0", "2"}
     assert count(calls, "1") <= len(study.rounds), "once in a round at most"
-    if mode == "sync":
-        assert count(calls, "0") == 9 + 2
+    assert count(calls, "0") == 9 + 2
 
 
-def test_the_value_stays_at_an_agent_that_discloses_nothing(caplog):
-    logging.getLogger("flwr").propagate = True
+def test_the_value_stays_at_an_agent_that_discloses_nothing():
     app = client_app(lambda config, context: {"accuracy": 0.875}, SPACE, seed=0)
-    with pytest.raises(ObjectiveError, match="got a dict; return a float") as caught:
+    with log_lines() as lines, pytest.raises(ObjectiveError, match="got a dict; return a float") as caught:
         RandomSearch(num_agents=2, seed=0).start(InProcessGrid(app, 2), num_rounds=3)
     assert "0.875" not in str(caught.value)
-    told = [r.getMessage() for r in caplog.records if "0.875" in r.getMessage()]
+    told = [line for line in lines if "0.875" in line]
     assert told
     assert all(line.startswith("agent ") for line in told), "in the agents' own logs alone"

@@ -1,20 +1,35 @@
-from dataclasses import dataclass
+"""A site trains, packs and judges real models, as scikit-learn does."""
+
+import copy
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+from crafted_models import X, Y, tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, mean_absolute_error, mean_squared_error
 from sklearn.model_selection import cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
 
+from fbo_flower.clients import model_site, site_app
+from fbo_flower.clients.model_site import ModelSite, SiteOptions
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.site import SCORERS, Bag, SiteData, SiteObjective, splits
-from fbo_flower.errors import ConfigError, ObjectiveError
+from fbo_flower.errors import ConfigError, ModelError, ObjectiveError
+from fbo_flower.models import pack
+from fbo_flower.models.jail import Confinement
 from fbo_flower.numerics.seeding import generator
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.strategies import RFMS
 
 
 def context(seed=0):
@@ -54,35 +69,23 @@ def test_training_is_scikit_learns_cross_validation_over_seeded_folds_and_a_fit_
 
 
 def test_what_fit_returns_is_the_model():
-    @dataclass
     class Recipe:
-        label: int
-
         def fit(self, x, y):
-            return DummyClassifier(strategy="constant", constant=self.label).fit(x, y)
+            return DummyClassifier(strategy="constant", constant=1).fit(x, y)
 
-    trained = site(lambda config: Recipe(1)).train({}, context())
+    trained = site(lambda config: Recipe()).train({}, context())
     assert isinstance(trained.model, DummyClassifier)
     assert trained.loss == pytest.approx(np.mean(DATA.inbag.y == 0))
-
-
-def test_data_frames_are_split_by_their_rows():
-    pandas = pytest.importorskip("pandas")
-    frame = SiteData(
-        *(Bag(pandas.DataFrame(bag.x, index=np.arange(len(bag.y))[::-1]), bag.y) for bag in DATA)
-    )
-    assert site(data=frame).train({"C": 1.0}, context()).loss == site().train({"C": 1.0}, context()).loss
 
 
 # judging
 
 
-@pytest.mark.parametrize(("name", "count"), [("inbag", 80), ("outbag", 20), ("all", 100)])
-def test_a_constant_model_is_judged_by_the_share_of_the_other_class(name, count):
+def test_a_constant_model_is_judged_by_the_share_of_the_other_class():
     y = {"inbag": DATA.inbag.y, "outbag": DATA.outbag.y, "all": np.concatenate([DATA.inbag.y, DATA.outbag.y])}
-    judged = site().judge(lambda x: np.zeros(len(x), dtype=int), name, context())
-    assert judged.num_rows == count
-    assert judged.loss == pytest.approx(np.mean(y[name] == 1))
+    for name, labels in y.items():
+        judged = site().judge(lambda x: np.zeros(len(x), dtype=int), name, context())
+        assert judged == (pytest.approx(np.mean(labels == 1)), len(labels))
     assert site().is_rate
     assert not site(scorer="balanced-error").is_rate
 
@@ -155,14 +158,117 @@ def test_whatever_fails_at_a_site_is_an_error_of_the_objective(fails, message):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"scorer": "accuracy"}, "scorer: expected one of misclassification, .*, got 'accuracy'"),
-        ({"scorer": 3}, "scorer: expected a name or a function, got 3"),
-        ({"format": "onnx"}, "export: expected a function"),
-        ({"export": lambda model, x: b""}, "export: expected with another format"),
-    ],
+    "options", [{"scorer": "accuracy"}, {"scorer": 3}, {"format": "onnx"}, {"export": lambda model, x: b""}]
 )
-def test_options_that_cannot_be_used_are_refused(options, message):
-    with pytest.raises(ConfigError, match=message):
+def test_options_that_cannot_be_used_are_refused(options):
+    with pytest.raises(ConfigError, match=rf"({'|'.join(options)}|export): expected"):
         site(**options)
+
+
+# models, which are packed and judged in a jail
+
+TREES = SiteData(Bag(X[:90], Y[:90]), Bag(X[90:], Y[90:]))
+
+
+def model_site_of(
+    make_model=lambda config: DecisionTreeClassifier(max_depth=2), data=TREES, *, export=None, format="skops",
+    **options
+):  # fmt: skip
+    objective = SiteObjective(make_model, lambda _: data, folds=3, format=format, export=export)
+    return ModelSite(objective, SiteOptions(**{"in_process": True, **options}))
+
+
+def test_a_site_that_requires_confinement_judges_nothing_where_something_is_not_denied(monkeypatch):
+    monkeypatch.setattr(model_site, "confinement", lambda: Confinement(("reading",), ("landlock",)))
+    site = model_site_of(require_confinement=True, in_process=False)
+    with pytest.raises(ModelError, match="network, writing, processes, as require_confinement"):
+        site.judge(pack(tree()), "outbag", context())
+    assert model_site_of(in_process=False).judge(pack(tree()), "outbag", context()).num_rows == 30
+
+
+def test_what_a_site_trains_it_judges_as_scikit_learn_does_and_its_rows_stay_as_they_are():
+    def make_model(config):
+        return make_pipeline(StandardScaler(copy=False), DecisionTreeClassifier(max_depth=2))
+
+    data, rows = copy.deepcopy(TREES), copy.deepcopy(TREES)
+    site = model_site_of(make_model, data)
+    shipment = site.train({}, context())
+    assert shipment.num_rows == 90
+    expected = np.mean(make_model({}).fit(*rows.inbag).predict(X[90:].copy()) != rows.outbag.y)
+    assert site.judge(shipment.model, "outbag", context()) == (pytest.approx(expected), 30)
+    assert np.array_equal(np.concatenate([bag.x for bag in data]), X)
+
+
+# -- a site's own model, before it leaves ----------------------------------------------------------
+
+
+class Counted(KNeighborsClassifier):
+    """Nobody trusts it."""
+
+    num_fits = 0
+
+    def fit(self, x, y):
+        Counted.num_fits += 1
+        return super().fit(x, y)
+
+
+@pytest.fixture
+def counted():
+    Counted.num_fits = 0
+    return lambda config: Counted(algorithm="brute")
+
+
+def test_a_type_that_is_not_trusted_is_found_after_one_fit_and_the_line_that_is_named_is_enough(counted):
+    line = f'trusted = "{Counted.__module__}.Counted"'
+    with pytest.raises(ModelError, match=rf"set in node_config of every site: {line}"):
+        model_site_of(counted).train({}, context())
+    assert Counted.num_fits == 1
+    site = model_site_of(counted, trusted=f"{Counted.__module__}.Counted")
+    shipment = site.train({}, context())
+    assert shipment.carries
+    assert site.judge(shipment.model, "outbag", context()).num_rows == 30
+
+
+@pytest.mark.parametrize(("carries", "num_failed"), [(False, 1), (True, 3)])
+def test_a_study_of_models_that_no_site_may_send_ends_at_once_unless_another_configuration_may_avoid_it(
+    carries, num_failed, counted
+):
+    space, reason = SearchSpace({"x": Float(0.0, 1.0)}), "without rows of the" if carries else "trusted = "
+    app = site_app((lambda config: SVC()) if carries else counted, space, lambda _: TREES, folds=3, seed=3)
+    roles = {site: {"role": role} for site, role in enumerate(("openbox", "curator", "lockbox"))}
+    strategy = RFMS(num_agents=3, seed=3, num_initial=3, num_trials=8)
+    with pytest.raises(ObjectiveError, match=f"all of {num_failed} evaluations failed, the first .*{reason}"):
+        strategy.start(InProcessGrid(app, 3, node_configs=roles), num_rounds=None)
+    assert len(strategy.study.models) == num_failed  # all of the initial design, if it may be avoided
+
+
+# -- models of other libraries --------------------------------------------------------------------
+
+
+def test_an_export_of_another_model_is_found_before_it_leaves():
+    lightgbm = pytest.importorskip("lightgbm", reason="lightgbm is not installed")
+
+    def make_model(config=None):
+        return lightgbm.LGBMClassifier(n_estimators=10, n_jobs=1, verbose=-1)
+
+    def export(model, x):
+        return make_model().fit(x, x[:, 3] > 0).booster_.model_to_string().encode()
+
+    with pytest.raises(ModelError, match=r"setup: the packed model predicts otherwise .* of 90 rows"):
+        model_site_of(make_model, format="lightgbm-text", export=export).train({}, context())
+
+
+def test_a_pipeline_that_the_format_cannot_hold_says_so():
+    site = model_site_of(format="xgboost-json")
+    with pytest.raises(ObjectiveError, match=r"export: .*save_raw"):
+        site.train({}, context())
+
+
+def test_the_example_in_the_documentation_runs(capsys):
+    pytest.importorskip("lightgbm", reason="lightgbm is not installed")
+    page = (Path(__file__).parents[2] / "docs" / "papers" / "rfms.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(import lightgbm.*?)```", page, re.DOTALL)
+    exec(compile(code, "rfms.md", "exec"), {"__name__": "__main__"})
+    losses = np.array(capsys.readouterr().out.strip().splitlines()[-1].strip("[]").split(), dtype=float)
+    assert len(losses) == 8
+    assert (losses < 0.3).all()

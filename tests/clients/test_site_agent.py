@@ -212,12 +212,12 @@ def test_unusable_options_of_an_operator_are_config_errors():
 
 
 def test_models_are_saved_at_the_openbox_alone_and_under_a_name_of_its_own(tmp_path):
-    opened = agent("openbox", models=str(tmp_path))
-    ask(opened, Phase.TRAIN, study="../../evil")
-    ask(opened, Phase.FINISH, study="../../evil")
-    ask(agent("curator", models=str(tmp_path / "c")), Phase.FINISH)
-    (file,) = tmp_path.iterdir()
-    assert file.name == f"trial-000-{digest(MODEL).tobytes().hex()[:12]}.skops"
+    for role, phases in (("openbox", [Phase.TRAIN, Phase.FINISH]), ("curator", [Phase.FINISH])):
+        one = agent(role, models=str(tmp_path / role))
+        for phase in phases:
+            ask(one, phase, study="../../evil")
+    (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert file == tmp_path / "openbox" / f"trial-000-{digest(MODEL).tobytes().hex()[:12]}.skops"
     assert file.read_bytes() == MODEL.tobytes()
     assert file.stat().st_mode & 0o077 == 0, "only its owner may read it"
 
@@ -225,14 +225,11 @@ def test_models_are_saved_at_the_openbox_alone_and_under_a_name_of_its_own(tmp_p
 # -- the lockbox -------------------------------------------------------------------------------------
 
 
-def last(models, number, study):
-    manifest = np.array([digest(model) for model in models])
-    given = {"model": models[number], "manifest": manifest}
+def last(seed, number, study):
+    """Return the last task about one of three models, which depend on the seed."""
+    models = np.random.default_rng(seed).integers(0, 256, (3, 40)).astype(np.uint8)
+    given = {"model": models[number], "manifest": np.array([digest(model) for model in models])}
     return packed(RFMS(), Task(Phase.FINISH, 1, number, 0, given), study=study)
-
-
-def models(seed, number=3):
-    return list(np.random.default_rng(seed).integers(0, 256, (number, 40)).astype(np.uint8))
 
 
 @pytest.mark.parametrize("allowed", [1, 2])
@@ -241,10 +238,10 @@ def test_a_lockbox_opens_once_in_its_life_unless_its_operator_allows_more(tmp_pa
     own = {"journal": str(tmp_path / "a.db"), "lockbox_answers": allowed, "seed": None}
     for study in range(4):
         for number in range(3):
-            agent("lockbox", judge, **own).answer(last(models(study), number, f"study {study}"))
-        agent("lockbox", forgetful).answer(last(models(study), 0, f"study {study}"))
+            agent("lockbox", judge, **own).answer(last(study, number, f"study {study}"))
+        agent("lockbox", forgetful).answer(last(study, 0, f"study {study}"))
     assert len(judge.judged) == 3 * allowed
-    again = agent("lockbox", judge, **own).answer(last(models(3), 0, "study 3"))
+    again = agent("lockbox", judge, **own).answer(last(3, 0, "study 3"))
     assert "failed" in str(again.config)
     assert len(forgetful.judged) == 4, "an agent without memory"
 
@@ -253,7 +250,7 @@ def test_the_same_models_under_another_study_are_another_list(tmp_path):
     """With noise, answers to the same list in many studies could be averaged."""
     judge, own = Site(), {"journal": str(tmp_path / "a.db"), "answer_noise_epsilon": 1.0, "seed": None}
     for study in range(3):
-        agent("lockbox", judge, **own).answer(last(models(0), 0, f"study {study}"))
+        agent("lockbox", judge, **own).answer(last(0, 0, f"study {study}"))
     assert len(judge.judged) == 1
 
 
@@ -263,4 +260,3 @@ def test_sites_that_must_remember_do_not_start_without_a_journal():
             agent(role, seed=None)
     agent("curator", seed=None, query_budget=0)
     agent("openbox", seed=None)
-    assert SiteOptions().query_budget == 200, "questions are finite by default"

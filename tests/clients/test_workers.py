@@ -16,7 +16,6 @@ import threadpoolctl
 from agents import SPACE, node, packed, task
 from contract import same
 from flwr.app import RecordDict
-from grouped import grouped
 
 from fbo_flower.algorithms import ThompsonSampling
 from fbo_flower.algorithms.records import Phase, Task, Trials
@@ -28,7 +27,6 @@ from fbo_flower.clients.objective import Job, ObjectiveContext
 from fbo_flower.clients.pruning import CurveBook, Pruning
 from fbo_flower.clients.workers import Worker, WorkerPool, pickled, pool_of
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import simulate
 from fbo_flower.storage import agent_journal
 from fbo_flower.storage.agent_journal import AgentJournal
 
@@ -93,18 +91,16 @@ def test_a_row_of_pulls_has_the_mean_the_number_and_the_squared_deviations_of_th
 def test_repeated_evaluations_of_a_point_do_not_stop_early():
     """A mean over partial values would be biased."""
     book = CurveBook(Pruning(min_trials=1, margin=None))
-    zero = np.zeros((1, 2))
-    book.add(Trials(zero, np.array([5.0]), np.array([0]), curve=np.array([[0.0], [5.0]])))
+    curve = np.array([[0.0], [5.0]])
+    book.add(Trials(np.zeros((1, 2)), np.array([5.0]), np.array([0]), curve=curve))
 
     def curved(config, context):
         context.report(0, 0.1)
         context.should_stop()
         return 0.5
 
-    stopped = [
-        evaluate(Trials(np.full((1, 2), 0.5), pulls=repeats), 1, curved, Parallel(), book=book).stopped
-        for repeats in (None, np.array([20]))
-    ]
+    queries = (Trials(np.full((1, 2), 0.5), pulls=pulls) for pulls in (None, np.array([20])))
+    stopped = [evaluate(query, 1, curved, Parallel(), book=book).stopped for query in queries]
     assert stopped == [np.array([0]), None]
 
 
@@ -162,23 +158,6 @@ def test_an_agent_killed_within_a_batch_repeats_only_what_was_under_way(tmp_path
 
 
 # -- simulations ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ({"num_parallel": 2, "engine": "ray"}, r"num_parallel: expected 1 with the engine ray"),
-        ({"trial_timeout": 5.0, "engine": "flower"}, "trial_timeout: expected 0 with the engine flower"),
-        (
-            {"num_parallel": 2, "durations": 1.0, "engine": "inline"},
-            "num_parallel: expected 1 with durations",
-        ),
-        ({"num_parallel": 0}, "num_parallel: expected an integer"),
-    ],
-)
-def test_simulations_in_which_it_means_nothing_refuse_it(given, reason):
-    with pytest.raises(ConfigError, match=reason):
-        simulate(NOISY, SPACE, **grouped(algorithm="random", agents=1, num_rounds=1, **given))
 
 
 # -- the pool ---------------------------------------------------------------------------------------------
