@@ -65,6 +65,7 @@ def place(tmp_path_factory):
     [
         ("--trials 6 --compare random --compare hct --compare co-kg", [6, 6, 6, 6]),
         ("--rounds 5 --algorithm random --compare 'hct budget=9'", [7, 9]),
+        ("--trials 4 --algorithm fts --option num-initial=2 --prior-rounds 2 --prior-algorithm random", [4]),
         ("--algorithm random --compare hct", [DEFAULT_TRIALS, DEFAULT_TRIALS]),
         ("--trials 6 --mode async --algorithm ts --compare random --durations lognormal:60,1", [6, 6]),
     ],

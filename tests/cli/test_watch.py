@@ -144,6 +144,17 @@ def test_a_running_simulation_is_watched_and_ends_as_its_study(tmp_path, capsys)
     assert f"{len(study.trials)} done, 0 failed" in out
 
 
+@pytest.mark.usefixtures("unpictured")
+def test_a_directory_of_results_is_shown_and_several_algorithms_in_their_order(tmp_path, capsys):
+    command = "simulate --problem gp-samples --agents 2 --rounds 2 --engine inline -q --overwrite"
+    both = ["--algorithm", "random", "--compare", "ts"]
+    said = "2 of 2 algorithms ended: random, ts\nrandom: ended after 2 rounds, best "
+    for more, words, shown in ((["--journal"], [], said), ([], ["--once"], "random: finished")):
+        assert run([*command.split(), *both, *more, "--out", str(tmp_path)]) == 0
+        assert run(["watch", str(tmp_path), *words]) == 0
+        assert shown in capsys.readouterr().out
+
+
 def test_a_server_that_died_is_not_running(tmp_path):
     settings, events = recorded(tmp_path / "whole", agents(2))
     written(tmp_path / "study.db", settings, up_to(events, "round", 1))

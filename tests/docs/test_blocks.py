@@ -106,7 +106,7 @@ def submitted(monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES)
-@pytest.mark.usefixtures("_place")
+@pytest.mark.usefixtures("_place", "unpictured", "few_trees")
 def test_the_blocks_of_a_page_run_in_their_order(page, submitted, capsys, caplog):
     caplog.set_level("INFO", logger="flwr")
     for module in NEEDS.get(page, ()):

@@ -9,7 +9,7 @@ from flwr.serverapp.strategy import FedAvg
 from fbo_flower import Categorical, Float, Int, SearchSpace, tune_federation
 from fbo_flower.errors import ConfigError
 from fbo_flower.federated import Clients, Judge, Run, Search, TunedFederation, tuned_run_config
-from fbo_flower.federated.run_config import as_own
+from fbo_flower.federated.run_config import NotedDict, as_own
 from fbo_flower.simulation.grids import InProcessGrid
 
 OWN = {"learning-rate": 0.01, "local-epochs": 1, "nesterov": False, "penalty": "none", "params.eta": 1}
@@ -122,6 +122,12 @@ def test_what_the_server_reads_has_an_effect_and_so_has_what_is_discrete():
 def test_a_value_keeps_the_type_of_the_run_config(own, value, expected):
     found = as_own(own, value)
     assert (found, type(found)) == (expected, type(expected))
+
+
+def test_who_reads_a_dict_as_a_whole_reads_all_of_it():
+    for reads in (lambda noted: noted.items(), lambda noted: {**noted}):
+        reads(NotedDict({"a": 1, "b": 2}, read := set()))
+        assert read == {"a", "b"}
 
 
 MOD = [tuned_run_config]

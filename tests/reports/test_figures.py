@@ -18,12 +18,8 @@ pytest.importorskip("matplotlib")
 from figure_text import texts, unreadable  # needs matplotlib
 from made_study import changed, made_study
 
+pytestmark = pytest.mark.usefixtures("few_trees")
 NAN = math.nan
-
-
-@pytest.fixture(autouse=True)
-def _few_trees(monkeypatch):
-    monkeypatch.setattr("fbo_flower.reports.importance._NUM_TREES", 8)  # test_importance has them all
 
 
 def a_study(

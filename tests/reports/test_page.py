@@ -19,7 +19,7 @@ from fbo_flower.reports.page import MAX_AGENTS, html_page
 from fbo_flower.simulation import simulate
 from fbo_flower.space import Categorical, Float, SearchSpace
 
-pytestmark = pytest.mark.usefixtures("_few_trees")
+pytestmark = pytest.mark.usefixtures("few_trees")
 EVIL = '<script>console.error("x")</script>'
 VOID = {"meta", "br", "input"}
 
@@ -49,11 +49,6 @@ class Checker(HTMLParser):
     def count(self, tag, kind=""):
         kinds = [(own.get("class") or "").split() for name, own in self.tags if name == tag]
         return sum(not kind or kind in own for own in kinds)
-
-
-@pytest.fixture
-def _few_trees(monkeypatch):
-    monkeypatch.setattr("fbo_flower.reports.importance._NUM_TREES", 8)  # test_importance has them all
 
 
 def test_the_page_is_whole_and_asks_for_nothing():

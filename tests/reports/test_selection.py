@@ -94,6 +94,7 @@ def test_figure_has_a_front_the_kept_back_losses_and_win_matrices_for_several():
         figure(study(("fmo", "fmo", LOST[1:])))
 
 
+pytestmark = pytest.mark.usefixtures("few_trees")
 SPACE = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
 TWO = {"accuracy": "max", "kilobytes": "min"}
 
