@@ -109,7 +109,7 @@ ALONE = {  # what can be done with an extra besides NEEDS: code, or a command th
     "core": f"run().report('report')\nassert Optimizer(space).ask()\n{ABSENT}",
     "optuna": "import optuna_dashboard",
     "docs": ["-m", "mkdocs", "build", "--strict", "--site-dir"],
-    "bench": "import bayes_opt, botorch, ot, pytest_benchmark, skopt; run('ray')",
+    "bench": "import bayes_opt, botorch, ot, pytest_benchmark, PyXAB, skopt; run('ray')",
     **{name: JUDGE + body for name, body in BODIES.items()},
 }
 EXTRAS = ("core", *dict.fromkeys(NEEDS.values()), *BODIES, "docs", "bench")

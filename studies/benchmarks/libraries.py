@@ -5,6 +5,8 @@
 Each group is one piece of work. A library that is not installed (`pip install fbo-flower[bench]`) is left
 out, and named.
 
+- PyXAB's binary partition splits a random axis. Here it gets our partition, and an `expand` that keeps
+  subtrees, so that both make the same pulls; a difference in regret is an error.
 - Barycenter: 20 x 20 points, "rbf" with lengthscale .2, noise variance .02, 20 observations for each of ten
   agents. Ours starts from the messages (mean and covariance at the pivots), or from dense covariances, like
   POT's. POT takes square roots of eigenvalues that rounding has made negative, so it gets a jitter.
@@ -15,6 +17,7 @@ out, and named.
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import time
 import warnings
@@ -29,13 +32,16 @@ from fbo_flower.numerics.acquisition.expected_improvement import centred_draws
 from fbo_flower.numerics.acquisition.knowledge_gradient import BatchKnowledgeGradient
 from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.bandits import hct, partition
 from fbo_flower.numerics.optim.functions import sample_paths
 from fbo_flower.numerics.optim.maximise import maximise
 from fbo_flower.numerics.optim.sobol import mesh, sobol
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import fitting, gp, pivots
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.simulation.problems import Himmelblau
 from studies.papers.local_peers import fitted_process
+from studies.papers.pne.reference import pull_many
 
 NUM_POINTS = 50
 NUM_AGENTS, NUM_DRAWS, LENGTHSCALE, NOISE_VARIANCE = 4, 64, 0.2, 0.02
@@ -71,7 +77,7 @@ def measure(quick: bool) -> list[dict[str, Any]]:
 
 def groups(quick: bool) -> dict[str, dict[str, tuple[int, Work]]]:
     """Return group -> library -> number of repetitions and the work."""
-    some, few = (2, 1) if quick else (10, 3)
+    some, few, pulls = (2, 1, 500) if quick else (10, 3, 4000)
     dense, by_pivots = posteriors()
     effort = (2, 64) if quick else (10, 512)
     return {
@@ -82,6 +88,10 @@ def groups(quick: bool) -> dict[str, dict[str, tuple[int, Work]]]:
             "bayesian-optimization": (few, bayesian_optimization),
             "BoTorch": (some, botorch_thompson),
             "scikit-optimize": (few, scikit_optimize),
+        },
+        f"HCT: {pulls} pulls of Himmelblau, the same ones": {
+            "fbo-flower": (few, partial(hct_regret, pulls, True)),
+            "PyXAB": (few, partial(hct_regret, pulls, False)),
         },
         "Wasserstein barycenter: 10 posteriors on 400 points": {
             "fbo-flower, from pivots": (few, by_pivots),
@@ -179,6 +189,64 @@ def bayesian_optimization(number: int) -> object:
     for x, y in zip(*observations(number), strict=True):
         made.register(params={"x0": x[0], "x1": x[1]}, target=float(y))
     return made.suggest()
+
+
+# -- HCT ---------------------------------------------------------------------------------------
+
+
+def hct_regret(pulls: int, ours: bool, number: int) -> float:
+    """Pull Himmelblau with HCT; return the regret, which is the same for both libraries."""
+    problem = Himmelblau(1, 0)
+    noise = np.random.default_rng(0).uniform(-0.1, 0.1, pulls)
+    known: dict[tuple[float, ...], float] = {}
+
+    def value(point: Array) -> float:
+        key = tuple(point)
+        if key not in known:
+            known[key] = float(problem.values(np.array([point]), 0)[0])
+        return known[key]
+
+    if ours:
+        tree = hct.Tree(hct.HCTOptions(problem.dimension))
+        place = lambda depth, index: partition.centre(depth, [index], problem.dimension)[0]  # noqa: E731
+        cells = pull_many(tree, pulls, lambda depth, index: value(place(depth, index)), noise)
+        values = np.array([value(place(h, i)) for h, i in zip(tree.depth, tree.index, strict=True)])[cells]
+    else:
+        algorithm, values = pyxab_hct(problem.dimension), np.empty(pulls)
+        for t, e in enumerate(noise.tolist()):
+            values[t] = value(algorithm.pull(t + 1))
+            algorithm.receive_reward(t + 1, values[t] + e)
+    return float((problem.optimum(0) - values).sum())
+
+
+def pyxab_hct(dim: int) -> Any:
+    """Return PyXAB's HCT on our partition, expanding leaves only."""
+    from PyXAB.algos.HCT import HCT  # type: ignore[import-not-found]  # optional, without types
+    from PyXAB.partition.BinaryPartition import BinaryPartition  # type: ignore[import-not-found]
+
+    class CyclicPartition(BinaryPartition):  # type: ignore[misc]  # PyXAB has no types
+        def make_children(self, parent: Any, newlayer: bool = False) -> None:
+            axis = parent.get_depth() % dim
+            children = []
+            for j in (0, 1):
+                domain = copy.deepcopy(parent.get_domain())
+                low, high = domain[axis]
+                domain[axis] = [(low + high) / 2, high] if j else [low, (low + high) / 2]
+                depth, index = parent.get_depth() + 1, 2 * parent.get_index() - 1 + j
+                children.append(self.node(depth=depth, index=index, parent=parent, domain=domain))
+            parent.update_children(children)
+            if newlayer:
+                self.node_list.append(list(children))  # a copy, because it grows
+                self.depth += 1
+            else:
+                self.node_list[parent.get_depth() + 1] += children
+
+    class LeafOnlyHCT(HCT):  # type: ignore[misc]  # PyXAB has no types
+        def expand(self, parent: Any) -> None:
+            if parent.get_children() is None:
+                super().expand(parent)
+
+    return LeafOnlyHCT(domain=[[0, 1]] * dim, partition=CyclicPartition)
 
 
 # -- the barycenter of ten posteriors ----------------------------------------------------------

@@ -22,7 +22,7 @@ from studies.experiment import table
 BEGIN, END = "<!-- measured -->", "<!-- end -->"
 ENGINES = ("ray", "inline", "flower")
 PACKAGES = (
-    "flwr", "ray", "numpy", "scipy", "scikit-learn", "POT", "botorch", "torch", "optuna",
+    "flwr", "ray", "numpy", "scipy", "scikit-learn", "PyXAB", "POT", "botorch", "torch", "optuna",
     "scikit-optimize", "bayesian-optimization",
 )  # fmt: skip
 Row = Mapping[str, Any]

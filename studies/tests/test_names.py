@@ -90,3 +90,11 @@ def test_names_that_benchmarks_and_examples_import_exist() -> None:
         and importlib.util.find_spec(f"{module}.{name}") is None
     ]
     assert missing == []
+
+
+def test_pyxab_makes_the_pulls_of_our_hct() -> None:
+    pytest.importorskip("PyXAB")
+    from studies.benchmarks import libraries
+
+    ours, theirs = (libraries.hct_regret(300, which, 0) for which in (True, False))
+    assert ours == pytest.approx(theirs, abs=1e-6)
