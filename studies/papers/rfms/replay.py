@@ -221,7 +221,8 @@ class Setting:
         chosen = start
         while len(chosen) < num_trials:
             rng, free = generator(seed, *keys, len(chosen)), np.delete(every, chosen)
-            kept, losses = method.observed(*(values[chosen] for values in self.known))
+            losses, failed = self.known
+            kept, losses = method.observed(losses[chosen], failed[chosen])
             if kept.any():
                 function = method.plan(self.features[chosen][kept], losses, rng).fitted(KERNEL)
                 following = free[np.argmax(function(self.features[free]))]

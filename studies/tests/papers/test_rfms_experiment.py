@@ -49,7 +49,6 @@ def test_a_replay_proposes_what_the_algorithm_does_with_the_table_for_a_cube(nam
         point = METHODS[name].propose(setting.state(chosen), rng)
         chosen.append(int(np.flatnonzero((points == point).all(axis=1))[0]))
     assert setting.replay(METHODS[name], START, 12, 5, "a", "b").tolist() == chosen
-    assert len(set(chosen)) == 12
 
 
 def test_where_one_site_is_beyond_help_the_guard_falls_back_on_the_mean():
@@ -90,9 +89,8 @@ def test_a_table_is_measured_for_all_methods_and_criteria():
     for name in METHODS:
         assert found[f"{name}/volume, paper"].shape == found[f"{name}/shipped loss"].shape == (6,)
     first, other = (found[f"{name}/volume, paper"] for name in ("lso", "fmo"))
-    assert found["lso/paper: wins over fmo"] == pytest.approx(
-        ((first > other) + 0.5 * (first == other)).mean()
-    )
+    wins = ((first > other) + 0.5 * (first == other)).mean()
+    assert found["lso/paper: wins over fmo"] == pytest.approx(wins)
     assert found["mean/loss"].shape == (18,), "of the three methods that choose by the mean"
 
 
@@ -114,12 +112,9 @@ def test_a_table_holds_what_sites_answer_and_a_failed_configuration_is_not_a_num
     model = train(problem.site_objective(), problem.space.decode(found.points[1]), context).model
     for k in range(5):
         context = ObjectiveContext(str(k), k, 0, 1, generator(0))
-        for name, losses in (("inbag", found.inbag), ("all", found.whole)):
-            assert losses[1, k] == pytest.approx(
-                problem.site_objective().judge(model.predict, name, context).loss
-            )
+        judged = problem.site_objective().judge(model.predict, "all", context)
+        assert found.whole[1, k] == pytest.approx(judged.loss)
 
 
 def test_sites_of_one_class_get_no_table():
     assert [key.openbox for key in rfms.keys("breast-cancer-5sites", [7], {"split": "drc"})] == [0, 1, 2, 3]
-    assert len({str(key) for key in rfms.keys("breast-cancer-5sites", [0, 1], {"split": "srs"})}) == 10

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fbo_flower.clients import ObjectiveContext
-from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.simulation.problems import Config, Problem, XArmed, make_problem
 from fbo_flower.space import SearchSpace
 from fbo_flower.study import Study
@@ -131,6 +131,6 @@ def curves_of(study: Study, budget: int) -> Array:
     return np.array(found)
 
 
-def thinned(budget: int, num_points: int = 200) -> Array:
+def thinned(budget: int, num_points: int = 200) -> IntArray:
     """Return the numbers of pulls at which curves are recorded; the last is the budget."""
     return np.unique(np.linspace(0, budget, num_points + 1).astype(np.int64))[1:]
