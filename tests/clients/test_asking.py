@@ -35,26 +35,6 @@ def _soon(monkeypatch):
     monkeypatch.setattr(asking, "POLL_SECONDS", 0.002)
 
 
-@contextmanager
-def evaluating(site):
-    """Let a site evaluate what its agent asks, in a thread, until the block has ended."""
-    ended, seen = threading.Event(), []
-
-    def work():
-        while not ended.is_set():
-            with suppress(NotInTimeError):
-                seen.append(site.ask(timeout=0.05))
-                site.tell(seen[-1], hill(seen[-1], None))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        ended.set()
-        thread.join()
-
-
 def agent(journal, timeout=60.0, **given):
     return TuningAgent(Asked(timeout), SPACE, node(journal), seed=1, **given)
 
@@ -103,14 +83,16 @@ def test_a_trial_that_is_not_told_in_time_is_asked_again_and_counted_once(tmp_pa
 
 
 def test_a_round_without_a_value_is_lost_and_the_trials_are_those_of_a_study_with_functions(tmp_path):
-    site, found = Site(tmp_path / "agent-0.db"), []
+    site, found, seen = Site(tmp_path / "agent-0.db"), [], []
     grid = agents(1, Asked(0.3), journals=tmp_path)
     thread = threading.Thread(target=lambda: found.append(study_of(grid)))
     with log_lines() as lines:
         thread.start()
         wait_until(lambda: any("0 replies, 1 lost" in line for line in lines), "a lost round")
-        with evaluating(site) as seen:
-            thread.join()
+        while thread.is_alive():
+            with suppress(NotInTimeError):
+                seen.append(site.ask(timeout=0.05))
+                site.tell(seen[-1], hill(seen[-1], None))
     (study,) = found
     assert study.rounds["failures"].tolist()[0] == 1
     expected = study_of(agents(1)).trials

@@ -100,20 +100,16 @@ def test_only_a_node_in_an_actor_of_flowers_simulation_shows_its_trials(
 
 def test_an_app_keeps_the_agent_of_a_node_until_its_settings_change():
     made: list[TuningAgent] = []
-
-    def make(context):
-        made.append(TuningAgent(gain, SPACE, context, seed=1))
-        return made[-1]
+    app = agent_app(lambda context: made.append(TuningAgent(gain, SPACE, context, seed=1)) or made[-1])
 
     def node(number=1, run_config=None, **node_config):
         return Context(1, number, {"agent": "a", **node_config}, RecordDict(), run_config or {})
 
-    app, first, again = agent_app(make), node(), node()
+    first, again = node(), node()
     assert app.agent(first) is app.agent(first) is made[0]
     # on a device each message brings the state of its node anew
     assert app.agent(again)._context.state is again.state is not first.state
     assert made[0]._context.state is first.state
-    assert len(made) == 1
     changed = [node(max_trials=3, journal="any"), node(run_config={"x": 1}), node(2), node()]
     for number, context in enumerate(changed, 2):
         app.agent(context)
@@ -122,7 +118,7 @@ def test_an_app_keeps_the_agent_of_a_node_until_its_settings_change():
     assert app.agent(first) is made[5]
     peers = node(secure_peers="0" * 64, secure_sums=2, journal="any")  # or a file, read at each message
     assert app.agent(peers) is not app.agent(peers)
-    assert not pickle.loads(cloudpickle.dumps(agent_app(mixed)))._agents
+    assert not pickle.loads(cloudpickle.dumps(app))._agents
 
 
 # -- beside other functions, and with a `client_fn` --------------------------------------------------------

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.ei.pool import Pool
-from fbo_flower.algorithms.records import Phase, Trials
+from fbo_flower.algorithms.records import Trials
 from fbo_flower.cli.main import app
 from fbo_flower.clients import Pruning, TuningAgent, client_app
 from fbo_flower.clients.memory import agent_state_from_bytes, open_memory
@@ -20,7 +19,6 @@ from fbo_flower.clients.own_answer import own_answer
 from fbo_flower.clients.pruning import BY_OTHERS, Curve, CurveBook, columns_of
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.numerics.curves import forecast
-from fbo_flower.numerics.surrogates.trend import NUM_SUMS
 from fbo_flower.storage.agent_journal import AgentJournal
 
 NUM_STEPS, NUM_TRIALS = 6, 24
@@ -255,18 +253,3 @@ def test_a_stopped_trial_is_never_the_best_whatever_is_predicted(name, monkeypat
     assert found.value == own_answer("3", "s", made, state).value == best < 1.0
     assert any((found.point == point).all() for point in history.points[completed(history)])
     np.testing.assert_array_equal(told(reply, "values"), history.values)
-
-
-def test_a_stopped_trial_is_no_row_of_the_pool_of_fed_ei():
-    level = np.zeros(NUM_SUMS)
-    asked = Pool(slots=1024, level=level).task(Phase.TRAIN, 1, 2, NUM_TRIALS)
-    tuned = agent()
-    options = {"secure_sums": 0, "trials_per_round": NUM_TRIALS}
-    answer(tuned, 0, 2, "fed-ei", **options)
-    reply = answer(tuned, name="fed-ei", task=asked, **options)
-    history = state_of(tuned).history
-    left = completed(history) & (history.trials >= 2)
-    assert 0 < left.sum() < NUM_TRIALS
-    rows = np.asarray(reply.arrays["rows"])
-    np.testing.assert_allclose(rows[:, :-1], history.points[left], rtol=0, atol=1e-11)
-    np.testing.assert_array_equal(np.argsort(rows[:, -1]), np.argsort(history.values[left]))

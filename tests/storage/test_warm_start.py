@@ -133,11 +133,9 @@ def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(kept,
 @pytest.mark.usefixtures("unpictured")
 def test_the_command_starts_from_what_a_study_kept(kept, tmp_path):
     directory, _ = kept("fts")
-    given = "simulate --algorithm fts --problem gp-samples --agents 2 --rounds 2 --engine inline -q --journal"
-    given += f" --warm-start {directory}"
-    warm = [*given.split(), *(f"--option={name}={value}" for name, value in SMALL.items())]
-    assert cli.run([*warm, "--compare", "random", "--out", str(tmp_path / "b")]) == 0
+    given = "simulate --problem gp-samples --agents 2 --rounds 2 --engine inline -q --journal --warm-start"
+    common = [*given.split(), str(directory), *(f"--option={name}={value}" for name, value in SMALL.items())]
+    assert cli.run([*common, "--algorithm", "fts", "--compare", "random", "--out", str(tmp_path / "b")]) == 0
     assert Study.load(tmp_path / "b").algorithms == ["fts", "random"]
     plan = json.loads((tmp_path / "b" / "simulate.json").read_text())
     assert plan["warm_start"] == str(directory.resolve())
-    assert cli.run([*given.split(), "--algorithm", "random", "--out", str(tmp_path / "c")]) == 2
