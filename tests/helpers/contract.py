@@ -80,7 +80,10 @@ def hills(space: SearchSpace, noise: float = 0.05) -> Objective:
 
 @dataclass
 class Agent:
-    """An agent whose memory is in a node's state. Like a stateless worker, it is made anew for every task."""
+    """An agent with its memory in a node's state. Like a stateless worker, it is made anew for every task.
+
+    `space` : its own; a `HeldSpace` if some parameters are fixed
+    """
 
     name: str
     space: SearchSpace
@@ -108,7 +111,8 @@ class Agent:
             options = SiteOptions(query_budget=0)
             return SiteAgent(cast(Any, self), options, self.space, context, role=self.role, **given)
         prior = {self.name: (self.prior.points, self.prior.values)} if len(self.prior) else None
-        return TuningAgent(self.evaluate, self.space, context, prior=prior, **given)
+        shared, fixed = getattr(self.space, "whole", self.space), getattr(self.space, "fixed", None)
+        return TuningAgent(self.evaluate, shared, context, prior=prior, fixed=fixed, **given)
 
     @property
     def agent_state(self) -> AgentState:

@@ -78,13 +78,14 @@ def test_another_study_begins_with_the_pool_of_an_earlier_one():
 
 
 def test_an_agent_with_fixed_parameters_uses_the_pool_and_writes_no_rows():
-    run = begin(4).steps(3)
-    held, agent, before = HeldSpace(CUBE, {"x0": 0.25}), run.agents["3"], run.state.num_read
-    agent.space, agent.agent_state, agent.log = held, AgentState(held, Trials.empty(4)), Trials.empty(4)
-    run.state = replace(run.state, progress=type(run.state.progress)({}))  # as an agent that comes anew
+    run = begin(4)
+    run.agents["3"].space = HeldSpace(CUBE, {"x0": 0.25})
+    before = run.steps(3).state.num_read
     run.steps(4, present=["3"])
-    assert [sorted(e.report.arrays) for e in run.exchanges[-4:]] == [[]] * 4
-    assert (agent.log.points[:, 0] == 0.25).all()
+    mine = [e for e in run.exchanges if e.agent == "3"]
+    assert [sorted(e.report.arrays) for e in mine] == [[]] * 7
+    assert "rows" in mine[-1].task.arrays
+    assert (run.agents["3"].log.points[:, 0] == 0.25).all()
     assert run.state.num_read == before
 
 

@@ -8,7 +8,7 @@ import pytest
 from contract import SQUARE, AlgorithmContract, Run, check_variant, hills, same, step
 
 from fbo_flower.algorithms import RFMS
-from fbo_flower.algorithms.records import Federation, Phase, Report, Task
+from fbo_flower.algorithms.records import Federation, Phase, Report, Task, Trials
 from fbo_flower.algorithms.rfms import state as rfms
 from fbo_flower.algorithms.rfms.site import digest
 from fbo_flower.algorithms.rfms.state import Method, SiteReply, pooled_loss, shipped
@@ -257,13 +257,15 @@ MODELS = [np.full(4, k, dtype=np.uint8) for k in range(3)]
 
 def test_the_first_task_of_the_end_fixes_what_may_be_judged_and_an_openbox_judges_its_own_models():
     run = begin(num_trials=4)
-    lockbox, algorithm = run.agents["2"], run.algorithm
+    lockbox, algorithm, judged = run.agents["2"], run.algorithm, []
     for task in (last_task(MODELS, 0), last_task(MODELS, 0), last_task(MODELS, 2)):
         query = step(algorithm.propose, task, lockbox.agent_state, generator(0))
         if query is not None:
-            outcome = lockbox.evaluate(query, 0, task)
+            judged.append(task.trial)
+            rows = {"num_rows": np.array([9.0])}
+            outcome = Trials(query.points, np.array([0.5]), np.array([task.trial]), measures=rows)
             lockbox.agent_state = step(algorithm.learn, task, lockbox.agent_state, outcome, generator(0))
-    assert lockbox.num_evaluations == 2, "a model is judged once"
+    assert judged == [0, 2], "a model is judged once"
     others = [*MODELS[:2], np.full(4, 9, dtype=np.uint8)]
     manifest = np.array([digest(m) for m in MODELS])
     arrays = {"point": np.full((1, 2), 0.5), "model": MODELS[0]}
