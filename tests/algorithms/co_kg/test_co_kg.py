@@ -203,7 +203,7 @@ def test_secure_sums_find_the_units_of_small_and_large_values(factor):
 
 
 BOARD = SearchSpace({"a": Int(0, 4), "b": Int(0, 4)})  # every configuration is in the point set
-EXACT = {"num_points": 25, "num_draws": 32, "rank_cut": 1e-10}
+EXACT = {"num_points": 25, "num_draws": 16, "rank_cut": 1e-10}
 FEW = {"num_points": 49, "num_draws": 16}
 
 
@@ -246,7 +246,7 @@ def test_the_server_holds_each_agents_posterior_on_the_whole_point_set(central):
 
 def test_limits_of_co_kg_are_its_comparators():
     def points(**options):
-        run = Run.begin(CoKG(**EXACT, **options), space=BOARD, objective=bowl).steps(6)
+        run = Run.begin(CoKG(**EXACT, **options), space=BOARD, objective=bowl).steps(4)
         return [log.points.tobytes() for log in run.histories().values()]
 
     comparators = [points(framework=f) for f in ("data-communication", "no-collaboration", "barycenter-qkg")]

@@ -96,11 +96,12 @@ def test_there_is_one_best_in_every_file_and_picture(tmp_path):
     assert [found for found in ringed if found] == [values] * 2, "rings of both parameters are at the values"
     assert study.rounds["best"][-1] == study.best_value
     assert study.rounds["mean_incumbent"][-1] == pytest.approx(np.mean(values))
-    assert all(f"{best[name]:.6g}" in html_page(study) for name in ("value", "mean") if name in best)
+    page, means = html_page(study), [best["mean"] for best in study.best.values() if "mean" in best]
+    assert all(f"{number:.6g}" in page for number in (*values, *means))
     study.save(tmp_path)
     assert Study.load(tmp_path).best == study.best
-    shown = CliRunner().invoke(app, ["best", str(tmp_path), "--json"]).stdout
-    for entry in json.loads(shown):
+    listed = CliRunner().invoke(app, ["best", str(tmp_path), "--json"]).stdout
+    for entry in json.loads(listed):
         best = study.best[entry["agent"]]
         assert (entry["value"], entry["mean"]) == (best["value"], best.get("mean"))
 
