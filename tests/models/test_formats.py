@@ -53,9 +53,6 @@ def enveloped(body, name="xgboost-json", columns=3, classes=(), **header):
     return as_payload(MAGIC + len(text).to_bytes(4, "little") + text + zlib.compress(body))
 
 
-# -- the envelope ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", STUMPS)
 def test_equal_models_are_equal_bytes_and_a_file_is_what_the_library_reads(name):
     first, second = (sent(STUMPS[name], name) for _ in range(2))
@@ -104,9 +101,6 @@ def test_flipped_bytes_are_an_error_or_a_model(name, inside, data):
         assert len(predict(payload, x)) == len(x)
     except ModelError as error:
         assert "the worker" not in str(error)  # noqa: PT017  # it did not end
-
-
-# -- boosters: checks ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -193,9 +187,6 @@ def test_a_body_that_would_be_refused_is_an_error_where_it_is_exported():
             pack_exported(body, "xgboost-json", 3, **more)
 
 
-# -- boosters: predictions ------------------------------------------------------------------------
-
-
 def xgboost(kind, **options):
     return getattr(library("xgboost"), f"XGB{kind}")(**{"n_estimators": 20, "n_jobs": 1, **options})
 
@@ -227,21 +218,11 @@ def test_a_classifier_is_judged_as_it_predicts(make, labels):
     assert not carries_rows_in_bytes(payload, X)
 
 
-def test_xgboost_that_stopped_early_predicts_up_to_its_best_tree():
-    model = xgboost("Classifier", n_estimators=200, max_depth=3, early_stopping_rounds=2)
-    model.fit(X[:60], Y[:60], eval_set=[(X[60:], Y[60:])], verbose=False)
-    found = predict(exported(model, xgboost, model.classes_), X, method="predict_proba")
-    np.testing.assert_allclose(found, model.predict_proba(X), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("make", "options", "rtol"),
-    [(xgboost, {}, 1e-5), (lightgbm, {"boosting_type": "rf", "subsample": 0.7, "subsample_freq": 1}, 1e-12)],
-)
-def test_a_regression_is_judged_as_it_predicts(make, options, rtol):
-    model = make("Regressor", **options).fit(HOLES, X[:, 0] * 3)
+@pytest.mark.parametrize("make", [xgboost, lightgbm])
+def test_a_regression_is_judged_as_it_predicts(make):
+    model = make("Regressor").fit(HOLES, X[:, 0] * 3)
     payload = exported(model, make)
-    np.testing.assert_allclose(predict(payload, HOLES), model.predict(HOLES), rtol=rtol)
+    np.testing.assert_allclose(predict(payload, HOLES), model.predict(HOLES), rtol=1e-5)
     for match, x, method in (
         ("expected classes", X, "classes_"),
         ("decision_function failed", X, "decision_function"),
@@ -249,9 +230,6 @@ def test_a_regression_is_judged_as_it_predicts(make, options, rtol):
     ):
         with pytest.raises(ModelError, match=match):
             predict(payload, x, method=method)
-
-
-# -- onnx ------------------------------------------------------------------------------------------
 
 
 WEIGHTS = np.arange(10, dtype=np.float32).reshape(5, 2) - 4
@@ -328,18 +306,6 @@ def test_an_onnx_model_out_of_bounds_is_refused_before_it_is_loaded(change, matc
         predict(enveloped(body, "onnx", 5), X)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [node("NoSuchThing", ["x"]), weight(5, 2, raw_data=b"few"), opsets(("", 9999))],
-)
-def test_what_onnx_runtime_refuses_is_an_error_of_the_model(change):
-    with pytest.raises(ModelError, match="onnx cannot be loaded"):
-        predict(enveloped(linear_onnx(**change), "onnx", 5, ["a", "b"]), X)
-
-
-# -- rows ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("dtype", "offset"), [(np.float32, 0), (np.float64, 3)])
 def test_a_row_in_the_bytes_of_an_onnx_model_is_found_wherever_it_stands(dtype, offset, monkeypatch):
     monkeypatch.setattr("fbo_flower.models.onnx_graph.checked", lambda body, columns: body)
@@ -356,9 +322,6 @@ def test_a_row_in_the_numbers_of_a_text_is_found():
     assert not carries_rows_in_bytes(sent(body, "xgboost-json"), np.array([[1.0, 2.0, 3.0]]))
     plain = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]])  # are no evidence
     assert not carries_rows_in_bytes(sent(STUMPS["xgboost-json"], "xgboost-json"), plain)
-
-
-# -- one's own model ---------------------------------------------------------------------------------
 
 
 def test_all_types_that_are_not_trusted_are_named_in_the_line_that_is_needed():

@@ -7,7 +7,7 @@ from fbo_flower.numerics.acquisition import expected_improvement, guided
 from fbo_flower.numerics.categories import FIRST_CATEGORY
 from fbo_flower.numerics.optim.functions import sample_paths, stack_of
 from fbo_flower.numerics.optim.maximise import keeps_distance
-from fbo_flower.numerics.surrogates import fitting, gp, rff, trend
+from fbo_flower.numerics.surrogates import gp, trend
 
 CHOICES = 4
 SCALES = np.array([0.3, 0.8, 0.5])  # of a number, a category and a number
@@ -73,22 +73,3 @@ def test_the_update_of_a_path_counts_a_category_as_its_one_hot_columns():
     np.testing.assert_allclose(path.values(Z[None]) - prior, update[None], rtol=1e-9)
     np.testing.assert_allclose(path.scores(Z[None]), path.values(Z[None]), atol=2e-5)
     np.testing.assert_allclose(path.value_and_gradient(Z[None])[0], path.values(Z[None]), atol=2e-5)
-
-
-def test_random_features_of_categories_approximate_the_kernel():
-    exact, categories = gp.kernel("matern52", Z, X, SCALES), np.array([1])
-    features = rff.draw_features(20_000, SCALES, 3, np.random.default_rng(3), "matern52", categories)
-    assert np.abs(features.cosines(Z) @ features.cosines(X).T * (2.0 / 20_000) - exact).max() < 0.04
-    again = rff.RandomFeatures(features.frequencies.copy(), features.phases.copy())
-    np.testing.assert_array_equal(again.cosines(Z), features.cosines(Z))
-
-
-def test_one_lengthscale_belongs_to_a_category_of_any_number_of_choices():
-    """The values depend on the category alone, so its lengthscale is the shortest."""
-    rng = np.random.default_rng(5)
-    x = rng.random((40, 3))
-    x[:, 1] = FIRST_CATEGORY + rng.integers(0, 10, 40) * 1000
-    y = rng.standard_normal(10)[(x[:, 1].astype(int) - FIRST_CATEGORY) // 1000]
-    theta = fitting.fit_one(x, y, "matern52").lengthscales
-    assert len(theta) == 3
-    assert theta[1] < 0.5 * min(theta[0], theta[2])

@@ -44,9 +44,6 @@ def test_few_curves_give_no_limit_none_give_no_forecast_and_the_largest_floats_d
         assert limit_of(ends, ends, 1.0) == pytest.approx(largest)
 
 
-# -- medians -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_a_weighted_median_is_the_median_of_repeated_values(seed):
     rng = np.random.default_rng(seed)

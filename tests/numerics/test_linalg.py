@@ -1,8 +1,18 @@
+"""Factors, and the one thread in which they are computed."""
+
+import os
+import subprocess
+import sys
+import threading
+
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+from waiting import LIMIT
 
 from fbo_flower.errors import NumericalError
 from fbo_flower.numerics.linalg import JITTERS, cholesky, factors, solve, square_root
+from fbo_flower.numerics.threads import single_thread
 
 
 @pytest.fixture
@@ -62,3 +72,45 @@ def test_nothing_factorises_to_nothing():
     assert factor.solve_lower(np.zeros((0, 3))).shape == (0, 3)
     assert factor.inverse().shape == (0, 0)
     assert factor.log_determinant() == 0.0
+
+
+PROGRAM = """
+import sys
+import numpy as np
+from fbo_flower.numerics.threads import single_thread
+from fbo_flower.numerics.linalg import cholesky
+with single_thread():
+    assert "scipy.linalg" not in sys.modules  # its BLAS is loaded inside the limit
+    cholesky(np.eye(3))
+    from threadpoolctl import threadpool_info
+    assert all(library["num_threads"] == 1 for library in threadpool_info())
+"""
+
+
+def threads(api=""):
+    return [library["num_threads"] for library in threadpool_info() if api in library["user_api"]]
+
+
+def test_libraries_that_are_loaded_inside_the_limit_have_one_thread_whatever_the_environment_says():
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "4", "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True)
+
+
+def test_blas_stays_limited_until_the_last_thread_has_left():
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with single_thread():
+            inside.set()
+            leave.wait(LIMIT)
+
+    with threadpool_limits(2, user_api="blas"):
+        worker = threading.Thread(target=other)
+        worker.start()
+        assert inside.wait(LIMIT)
+        with single_thread():
+            pass
+        blas = threads("blas")
+        leave.set()
+        worker.join()
+        assert (set(blas), set(threads("blas"))) == ({1}, {2})

@@ -34,17 +34,12 @@ def tree(depth, index):
     return racing.grown_tree(racing.RacingOptions(1), *cells, ZEROS(len(depth)))
 
 
-def barycenter(covariances, weights=None, start=None):
-    return bures.barycenter(covariances, weights, start=start)
-
-
 def account(*rows):
     return privacy.Account.from_json({"releases": list(rows)})
 
 
 MANY = [[1.0 + i, 1] for i in range(privacy.MOST_ENTRIES + 1)]
 ROWS = [
-    # -- acquisition
     *((message, feasible.Goal.of, OWN, objectives, np.array(least)) for message, objectives, least in (
         ("limits", [0], [-np.inf] * 2), ("limits", [0], [np.nan, 0.0, 0.0]), ("limits", [0], [0, np.inf, 0]),
         *(("objectives", which, [-np.inf] * 3) for which in ([1, 1], [3], [])),
@@ -71,17 +66,15 @@ ROWS = [
     ("incumbent: expected one of mean, observed", proposals.plan_improvement, EYE(2), ZEROS(2), "best"),
     ("weights", proposals.draw_weights, 0, RNG),
     ("finite", proposals.normalise, np.array([[np.inf, 0.0]])),
-    # -- aggregation
     ("at least 2 agents", agreement.agreement, [INCREMENT]),
-    (r"expected \(N, S, S\)", barycenter, ZEROS((1, 2, 3))),
-    ("finite", barycenter, np.full((2, 3, 3), np.nan)),
-    *(("weights", barycenter, EYE(3)[None], weights) for weights in (ONES(3), -ONES(1), ZEROS(1))),
-    ("start", barycenter, EYE(3)[None], None, EYE(2)),
+    (r"expected \(N, S, S\)", bures.barycenter, ZEROS((1, 2, 3))),
+    ("finite", bures.barycenter, np.full((2, 3, 3), np.nan)),
+    *(("weights", bures.barycenter, EYE(3)[None], weights) for weights in (ONES(3), -ONES(1), ZEROS(1))),
+    ("start", lambda start: bures.barycenter(EYE(3)[None], start=start), EYE(2)),
     (r"expected means \(N, S\)", bures.reliability, ZEROS(3), ZEROS((1, 3, 3))),
     (r"expected \(S, 3, 3\)", rank_weights.discordance, ZEROS((1, 2, 2)), ZEROS(3)),
     ("bandwidth", rank_weights.kernel_weights, ZEROS(2), 0.0),
     ("boxes", portfolio.Boxes.halve, 0, 2),
-    # -- bandits
     *((name, lambda change: elimination.Constants(**{"budget": 10, "delta": 0.1} | change), {name: value})
       for name, value in (("budget", 0), ("delta", 0.0), ("nu", 0.0), ("rho", 1.0), ("c1", 1e-9))),
     ("h0", elimination.transition_depth, 1.0, 0.5, 0.1, "floor"),
@@ -102,7 +95,6 @@ ROWS = [
     *(("tree", tree, *cells) for cells in (
         ([0, 1, 1, 3, 3], [0, 0, 1, 0, 1]), ([0, 1, 1, 1, 1], [0, 0, 1, 0, 1]), ([0, 1], [0, 0]), ([], []),
     )),
-    # -- optim
     ("candidates", maximise.maximise, [FEATURES], ZEROS((1, 0, 2)), np.arange(2)),
     (r"at most 5 points per axis in 5 dimensions, got 10: .* 100000 points takes 80 GB, .* up to 5792",
      sobol.mesh, 10, 5, LIMIT),
@@ -110,7 +102,6 @@ ROWS = [
     (r"corners of the cube, \[1.0, 1.0\] is missing", table.DelaunayInterpolant, CUBE[:3], ZEROS(3)),
     ("D from 1 to 3", table.DelaunayInterpolant, ZEROS((3, 4)), ZEROS(3)),
     ("finite", table.DelaunayInterpolant, CUBE, np.array([0.0, 1.0, np.nan, 0.0])),
-    # -- surrogates
     *((r"expected x \(B, n, F\)", fitting.fit, ZEROS(x), ZEROS(y), "rbf")
       for x, y in (((3, 4), (3, 4)), ((2, 3, 1), (2, 4)))),
     ("positive", gp.Hyperparameters, "rbf", np.array([0.1, -0.1]), 1.0, 0.1),
@@ -136,7 +127,6 @@ ROWS = [
     (r"shape \(F,\)", shared.log_likelihoods, ZEROS((3, 2)), ZEROS(3), "rbf", ONES(1)),
     (r"\(540,\)", shared.estimate, ZEROS(3)),
     ("standardise, rank, clip, winsorise", transforms.transform, ZEROS(2), "log"),
-    # -- seeds, noise, privacy
     *(("seed", seeding.generator, seed, 0) for seed in (-1, 2**128)),
     *(("key", seeding.generator, 0, key) for key in (True, 1.5, None, b"a", [])),
     *((r"scale|variance|epsilon", call, *before, value, *after)

@@ -4,7 +4,6 @@
 """
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from functools import cache
@@ -13,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from federation import agents
-from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import MetricRecord
 from toy_federation import SPACE as RATES
 from toy_federation import fedavg, toy_grid, toy_model
 from tracked import SPACE as CONDITIONAL
@@ -24,9 +22,7 @@ from fbo_flower import Categorical, Float, Int, Optimizer, SearchSpace, simulate
 from fbo_flower.algorithms import ALGORITHMS, DPFTS
 from fbo_flower.clients import Bag, ObjectiveContext, SiteData, SiteObjective, client_app
 from fbo_flower.federated import Run, Search, TunerProgress, tune_federation
-from fbo_flower.federated.replies import Metric
 from fbo_flower.simulation import Agents, Clock, InProcessGrid, Start
-from fbo_flower.space.copies import own
 from fbo_flower.space.held import HeldSpace
 from fbo_flower.strategies import STRATEGIES, TuningStrategy
 from fbo_flower.study import Study, Table
@@ -185,9 +181,6 @@ def test_nothing_that_comes_out_of_an_object_leads_into_it(make):
         assert said(twin) == before, "a copy is equal"
 
 
-# -- what users hand over ------------------------------------------------------------------------
-
-
 HANDED_OVER = {
     "settings of a study": (
         lambda settings: Study(settings, events()["study"].trials, events()["study"].rounds),
@@ -220,9 +213,6 @@ def test_a_user_may_change_what_was_handed_over(make, given):
     before = said(made), repr(made)
     assert ruin(given) > 0
     assert (said(made), repr(made)) == before
-
-
-# -- what functions of users are given -----------------------------------------------------------
 
 
 def clumsy(config, context):
@@ -299,42 +289,3 @@ def test_hooks_of_a_tuned_federation_may_change_what_they_are_given():
     found, expected = result(clumsy=True), result(clumsy=False)
     assert (found.trials, found.curves) == (expected.trials, expected.curves)
     assert found.best_arrays == expected.best_arrays
-
-
-def test_a_function_of_the_metrics_may_change_them():
-    metrics = {"losses": [3.0, 2.0, 1.0]}
-    metric = Metric(lambda given: given.pop("losses").pop())
-    assert [metric.of(metrics), metric.required(metrics), metrics] == [1.0, 1.0, {"losses": [3.0, 2.0, 1.0]}]
-
-
-def test_each_node_of_a_grid_gets_a_message_of_its_own():
-    app, seen = ClientApp(), []
-
-    @app.train()
-    def train(message, context):
-        seen.append(message.content["config"].pop("rate"))
-        return Message(RecordDict(), reply_to=message)
-
-    grid, content = InProcessGrid(app, 2), RecordDict({"config": ConfigRecord({"rate": 0.5})})
-    grid.send_and_receive([Message(content, node, "train") for node in grid.get_node_ids()])
-    assert seen == [0.5, 0.5]
-    assert content["config"] == ConfigRecord({"rate": 0.5})
-
-
-def test_the_end_of_a_study_gives_an_agent_a_context_of_its_own():
-    def on_finish(answer, context):
-        ruin([answer.config, context.node_config, context.run_config])
-
-    grid = agents(2, on_finish=on_finish)
-    STRATEGIES["random"](num_agents=2, seed=1).start(grid, num_rounds=1)
-    assert [context.node_config["partition-id"] for context in grid.contexts.values()] == [0, 1]
-
-
-def test_a_copy_is_deep_and_leaves_other_objects_as_they_are():
-    data, array = object(), np.asfortranarray(np.eye(3))
-    value = {"a": [1, (2, {"b": array})], "data": data, "f": math.sqrt, "s": {1}}
-    found: Any = own(value)
-    assert found["data"] is data
-    assert found["a"][1][1]["b"].flags.f_contiguous
-    assert ruin(found) > 0
-    assert said(value) == said({"a": [1, (2, {"b": np.eye(3)})], "data": data, "f": math.sqrt, "s": {1}})

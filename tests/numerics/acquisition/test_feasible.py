@@ -39,9 +39,6 @@ def function_of(seed, objectives=(0, 1), least=(NONE, NONE, 0.0)):
     return FeasibleImprovement(tuple(processes), Goal.of(means, objectives, np.array(least)))
 
 
-# -- the goal -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("objectives", [(0,), (2, 0)])
 def test_it_is_the_improvement_of_the_feasible_points_times_the_probability_of_every_limit(objectives):
     which, own = list(objectives), OWN[list(objectives)].T[HOLDS]
@@ -62,21 +59,6 @@ def test_without_a_feasible_point_only_the_probabilities_count(objectives):
     assert not np.array(slopes)[:, :2].any()
     assert Goal.of(OWN, objectives, least - 0.1).boxes is not None  # one point is just feasible
 
-
-def test_improvement_counts_from_a_reference_that_is_given():
-    usual = Goal.of(OWN, [0, 1], LEAST).boxes[0].min(axis=0)
-    goal = Goal.of(OWN, [0, 1], LEAST, np.array([np.nan, -0.7]))
-    np.testing.assert_array_equal(goal.boxes[0].min(axis=0), [usual[0], -0.7])
-
-
-def test_without_own_points_the_prior_mean_is_to_be_improved_on_if_there_is_no_limit():
-    nothing, free = np.empty((3, 0)), np.full(3, NONE)
-    np.testing.assert_array_equal(Goal.of(nothing, [1], free).boxes, [[[0.0]], [[np.inf]]])
-    assert Goal.of(nothing, [0, 1], free).boxes[0].tolist() == [[0.0, 0.0]]
-    assert Goal.of(nothing, [0, 1], LEAST).boxes is None
-
-
-# -- units --------------------------------------------------------------------------------------------
 
 NUMBERS = st.floats(-1e200, 1e200) | st.integers(-3, 3).map(float)
 
@@ -104,17 +86,6 @@ def test_a_diverged_value_is_raised_but_never_across_the_limit(bound, raised, li
     np.testing.assert_allclose(found, (limit - expected.mean()) / expected.std())
     y, found = in_units(np.array([*values, -900.0, 16.0]), -900.0)
     assert y[4] < found < y[5]  # what is just at the limit holds it
-
-
-def test_equal_values_tell_only_on_which_side_of_the_limit_they_are():
-    for bound, expected in ((3.0, 1.0), (2.0, 0.0), (-7.0, -1.0)):
-        y, limit = in_units(np.full(3, 2.0), bound)
-        assert (y.tolist(), limit) == ([0.0] * 3, expected)
-    assert in_units(np.array([1.0, 1.0 + 1e-9]), 1e300)[1] == 1e6
-    assert in_units(np.empty(0), 3.0)[1] == 0.0
-
-
-# -- the function -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -149,16 +120,10 @@ def test_functions_in_a_stack_have_bit_for_bit_the_values_that_they_have_alone()
 def test_a_candidate_is_liked_by_its_mean_if_it_likely_holds_every_limit():
     mean = np.array([[3.0, 2.0, 1.0, 2.5], [-1.0, 0.5, 2.0, 0.1]])
     stddev = np.array([[0.1, 0.1, 5.0, 0.1], [0.5, 0.5, 0.5, 0.5]])
-    goal = Goal.of(np.array([[1.5], [1.0]]), [0], np.array([NONE, 0.0]))
-    assert np.argsort(-goal.liked(mean, stddev)).tolist()[:2] == [3, 1]
-    assert goal.liked(mean, stddev)[0] == -np.inf
-    strict = Goal.of(np.array([[1.5], [-1.0]]), [0], np.array([NONE, 9.0]))
-    assert np.argmax(strict.liked(mean, stddev)) == 2  # the likeliest
-    front = Goal.of(np.array([[0.0, 2.0], [2.0, 0.0]]), [0, 1], np.array([NONE, NONE]))
-    assert np.argmax(front.liked(mean[:, 1:], stddev[:, 1:])) == 1  # it adds the largest volume
-
-
-# -- what a search has left to gain -------------------------------------------------------------------
+    liked = Goal.of(np.array([[1.5], [1.0]]), [0], np.array([NONE, 0.0])).liked(mean, stddev)
+    assert (np.argsort(-liked).tolist()[:2], liked[0]) == ([3, 1], -np.inf)
+    strict = Goal.of(np.array([[1.5], [-1.0]]), [0], np.array([NONE, 9.0])).liked(mean, stddev)
+    assert np.argmax(strict) == 2  # the likeliest
 
 
 BELIEF = np.array([[1.0, 3.0, 2.0, 0.5], [0.0, -1.0, 1.0, 2.0]])  # two sampled points, two own ones

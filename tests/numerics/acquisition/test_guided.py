@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fbo_flower.numerics.acquisition.expected_improvement import LogImprovement, expected_improvement
+from fbo_flower.numerics.acquisition.expected_improvement import expected_improvement
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
-from fbo_flower.numerics.optim.functions import shape_of, stack_of
+from fbo_flower.numerics.optim.functions import stack_of
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.gp import condition
 from fbo_flower.numerics.surrogates.trend import KERNEL, LEAST_NOISE, SharedRows
@@ -73,17 +73,6 @@ def test_values_means_and_gradients_are_those_of_the_joint_gaussian_of_rows_and_
         np.testing.assert_allclose(function.mean(x), trend, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("n", [0, 9])
-def test_alone_it_is_log_expected_improvement(n):
-    function, posterior = alone(1, n), gp.posterior(*observations(1, n), H)
-    expected, slopes = LogImprovement(posterior, BEST).value_and_gradient(Z)
-    values, gradients = function.value_and_gradient(Z)
-    for found in (function(Z), values):
-        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(gradients, slopes, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(function.mean(Z), posterior.mean(Z), rtol=1e-9, atol=1e-9)
-
-
 @pytest.mark.parametrize("share", [None, 0.0, 0.6])
 def test_there_is_no_gradient_of_the_variance_where_it_is_cut_off(share):
     exact = gp.Hyperparameters("matern52", np.full(3, 30.0), 1.0, 1e-6)
@@ -112,13 +101,3 @@ def test_functions_in_a_stack_have_bit_for_bit_the_values_that_they_have_alone(k
         found = getattr(stack, name)(z)
         np.testing.assert_array_equal(found, [f(points) for f, points in zip(functions, z, strict=True)])
         np.testing.assert_array_equal(getattr(stack.take(np.array([4])), name)(z[4:5]), found[4:5])
-
-
-def test_functions_of_another_form_are_not_stacked():
-    function = guided(5)
-    assert shape_of(function) == shape_of(guided(6, share=0.0, tau=20.0))
-    assert shape_of(alone(5)) == shape_of(alone(6))
-    smooth = gp.Hyperparameters("rbf", H.lengthscales, H.outputscale, H.noise_variance)
-    others = [alone(5), guided(5, 8), guided(5, m=NUM_ROWS + 1),
-              function_of(*observations(5, 9), function.shared, smooth)]  # fmt: skip
-    assert not [other for other in others if shape_of(function) == shape_of(other)]

@@ -2,29 +2,16 @@
 
 import numpy as np
 import pytest
-from acquisition_cases import slopes
 from scipy import stats
 from scipy.stats import spearmanr
 
-from fbo_flower.numerics.aggregation import portfolio
 from fbo_flower.numerics.aggregation import rank_weights as ranks
-from fbo_flower.numerics.aggregation.portfolio import Boxes, next_point, rank_agreement, standardise_columns
+from fbo_flower.numerics.aggregation.portfolio import Boxes, rank_agreement, standardise_columns
 from fbo_flower.numerics.surrogates import gp
-from fbo_flower.numerics.surrogates.rff import draw_features
 
 
 def matrix(seed, size=40, num=5):
     return standardise_columns(np.random.default_rng(seed).standard_normal((size, num)))
-
-
-@pytest.mark.parametrize("num", [1, 5])
-def test_greedy_choice_is_the_one_of_brute_force(num):
-    z = matrix(num, num=num)
-    taken = []
-    for _ in range(4 if num > 1 else 1):
-        totals = [z[[*taken, s]].max(axis=0).mean() for s in range(len(z))]
-        assert totals[next_point(z, z[taken])] == pytest.approx(max(totals))
-        taken.append(int(np.argmax(totals)))
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -40,24 +27,10 @@ def test_agreement_is_spearmans_correlation_and_0_for_constants(ties):
     assert rank_agreement(z[:, :0], target).shape == (0,)
 
 
-def test_no_point_is_advised_that_improves_nothing():
-    z = matrix(0)
-    assert next_point(z, z.max(axis=0)[None, :]) is None, "the points taken are the best for every message"
-    assert next_point(np.zeros((6, 2)), np.empty((0, 2))) is None, "constant messages prefer no point"
-    better = z.max(axis=0).copy()
-    better[1] -= 0.1
-    assert next_point(z, better[None, :]) == z[:, 1].argmax()
-
-
-def test_four_boxes_of_a_square_are_its_quarters_in_order():
-    boxes = Boxes.halve(4, 2)
-    assert boxes.low.tolist() == [[0, 0], [0, 0.5], [0.5, 0], [0.5, 0.5]]
-    assert boxes.high.tolist() == [[0.5, 0.5], [0.5, 1], [1, 0.5], [1, 1]]
-
-
 @pytest.mark.parametrize(("count", "dim"), [(1, 1), (7, 2), (12, 3)])
 def test_every_point_is_in_exactly_one_box_and_stretched_points_in_theirs(count, dim):
     boxes = Boxes.halve(count, dim)
+    assert Boxes.halve(4, 2).low.tolist() == [[0, 0], [0, 0.5], [0.5, 0], [0.5, 0.5]]
     assert np.prod(boxes.high - boxes.low, axis=1).sum() == pytest.approx(1.0)
     rng = np.random.default_rng(count)
     x = np.concatenate([rng.random((20, dim)), rng.integers(0, 3, (10, dim)) / 2])
@@ -66,22 +39,6 @@ def test_every_point_is_in_exactly_one_box_and_stretched_points_in_theirs(count,
     np.testing.assert_array_equal(boxes.index(x), owners.argmax(axis=1))
     for box in range(count):
         assert (boxes.index(boxes.stretch(rng.random((5, dim)), box)) == box).all()
-
-
-def test_a_piecewise_function_is_in_every_box_that_of_its_weights():
-    rng = np.random.default_rng(0)
-    features = draw_features(12, 0.5, 3, rng)
-    boxes, weights = Boxes.halve(4, 2), rng.standard_normal((4, 12))
-    columns = np.array([0, 2])
-    f = portfolio.BoxwiseLinearFunction(features, weights, boxes, columns)
-    z = rng.random((30, 3))
-    phi = features(z)
-    expected = [phi[i] @ weights[boxes.index(z[[i]][:, columns])[0]] for i in range(30)]
-    np.testing.assert_allclose(f(z), expected, rtol=1e-12)
-    values, gradients = f.value_and_gradient(z)
-    np.testing.assert_allclose(values, expected, rtol=1e-9)
-    inner = np.abs(z[:, columns] - 0.5).min(axis=1) > 1e-3
-    np.testing.assert_allclose(gradients[inner], slopes(f, z)[inner], atol=1e-6)
 
 
 HYPER = gp.Hyperparameters("rbf", np.array([0.4, 0.7]), 1.3, 0.02)

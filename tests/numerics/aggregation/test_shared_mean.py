@@ -79,13 +79,6 @@ def test_the_likelihood_of_repeated_observations_is_that_of_single_ones():
             assert table[i, j] == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_design_of_all_agents_together_is_one_sobol_sequence():
-    together = np.concatenate([shared_mean.design(2, 4, place, 0, 4, 7) for place in range(4)])
-    assert len(np.unique(np.floor(together * 4), axis=0)) == 16  # one point in each of 4 x 4 boxes
-    later = shared_mean.design(2, 4, 1, 2, 2, 7)
-    np.testing.assert_array_equal(later, shared_mean.design(2, 4, 1, 0, 4, 7)[2:])
-
-
 def test_exchanges_and_first_points_are_as_many_as_documented():
     following = [shared_mean.next_exchange(num_pulls) for num_pulls in (1, 3, 4, 8, 20)]
     assert following == [2, 4, 5, 10, 25], "a quarter more pulls"

@@ -27,9 +27,6 @@ def test_constants_of_the_paper_are_the_formulas():
     assert math.isinf(float(constants.radius(0)))
 
 
-# -- transition depth ---------------------------------------------------------------------------------
-
-
 def counted(nu, rho, gap, rule):
     """The definition: how many depths vary by the gap or more."""
     depth = 0
@@ -49,9 +46,6 @@ def test_transition_depth_by_logarithms_is_the_count_of_the_definition(rule):
     assert transition_depth(1.0, 0.5, 0.0, rule) == NEVER
 
 
-# -- elimination --------------------------------------------------------------------------------------
-
-
 def test_elimination_is_strict_and_measured_from_the_first_best_and_the_lower_bound_recommends():
     mean = np.array([0.0, 1.0, 1.0, 0.25])
     radius = np.array([0.25, 0.125, 0.5, 0.25])
@@ -63,9 +57,6 @@ def test_elimination_is_strict_and_measured_from_the_first_best_and_the_lower_bo
     protected = np.array([True, False, False, False])
     assert elimination.eliminated(mean, radius, 0.25, protected).tolist() == [False, False, False, True]
     assert elimination.recommend(np.array([0.9, 0.8, 0.8]), np.array([0.5, 0.1, 0.1])) == 1
-
-
-# -- what the clients say of a cell -------------------------------------------------------------------
 
 
 def test_merging_counts_what_the_variance_of_the_mean_is_worth():
@@ -88,16 +79,8 @@ def test_a_robust_centre_is_that_of_scipy_and_only_of_clients_that_pulled_the_ce
     expected = np.median(means, axis=0) if trim == 0.5 else stats.trim_mean(means, trim, axis=0)
     np.testing.assert_allclose(merged.mean, expected, atol=1e-12)
     assert merged.num_clients.tolist() == [num_clients] * 7
+    np.testing.assert_allclose(merged.count, 3 * num_clients * elimination.efficiency(trim))
     assert np.isnan(merge(absent, 0 * counts, trim).mean).all()
-
-
-@pytest.mark.parametrize("trim", [0.2, 0.5])
-def test_efficiency_is_that_of_many_draws_and_a_robust_centre_counts_fewer_pulls(trim):
-    draws = np.random.default_rng(1).normal(size=(8_000, 101))
-    centres = np.median(draws, axis=1) if trim == 0.5 else stats.trim_mean(draws, trim, axis=1)
-    assert elimination.efficiency(trim) == pytest.approx(1 / 101 / centres.var(), rel=0.06)
-    counted = merge(np.zeros((4, 1)), np.full((4, 1), 10), trim).count[0]
-    assert counted == pytest.approx(40 * elimination.efficiency(trim))
 
 
 def test_fed1_ucb_formulas():
@@ -119,27 +102,6 @@ def test_network_gradients_are_those_of_finite_differences():
         np.testing.assert_allclose(exact, numeric, atol=1e-5)
 
 
-def plain_steps(weights, arms, counts, totals, options):
-    """Gradient steps on the mean squared error over arms, each with its mean reward and its count."""
-    seen = np.flatnonzero(counts)
-    y, n = totals[seen] / counts[seen], counts[seen]
-    for _ in range(options.train_steps):
-        residual = n * (ucb.network(weights, arms[seen], options.width) - y)
-        slope = 2 * residual @ ucb.network_gradients(weights, arms[seen], options.width) / n.sum()
-        weights = weights - options.learning_rate * (slope + options.regulariser / n.sum() * weights)
-    return weights
-
-
-def test_clients_that_are_trained_together_learn_what_each_learns_alone():
-    rng, options, features = setting(0)
-    counts, trained = rng.integers(0, 3, (3, 20)), features.start + 0.1 * rng.standard_normal((3, 22))
-    totals = counts * rng.random((3, 20))
-    found = ucb.neural_train(features, trained, counts, totals)
-    for m, weights in enumerate(found):
-        expected = plain_steps(trained[m], features.arms, counts[m], totals[m], options)
-        np.testing.assert_allclose(weights, expected, rtol=1e-9, atol=1e-9)
-
-
 @pytest.mark.parametrize("t", [0, 20])
 def test_the_arm_has_the_largest_mean_of_both_bounds(t):
     rng, options, features = setting(1, mix_until=40, nu_a=2.0, nu_b=3.0)
@@ -153,7 +115,3 @@ def test_the_arm_has_the_largest_mean_of_both_bounds(t):
         bound_b = ucb.network(weights, features.arms, 7) + 3.0 * spread[1]
         expected = np.argmax((1 - alpha) * bound_a + alpha * bound_b)
         assert ucb.neural_choose(features, t, inverses[0], response, weights, inverses[1]) == expected
-
-
-def test_the_weight_of_the_networks_grows_from_0_to_1():
-    assert [ucb.NeuralOptions().alpha(t) for t in (0, 3, 353, 703, 5000)] == [0.0, 0.0, 0.5, 1.0, 1.0]

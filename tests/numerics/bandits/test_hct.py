@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.numerics.bandits import hct, partition
-from fbo_flower.numerics.bandits.pulls import CellPulls, Survivors, joint_deviations
+from fbo_flower.numerics.bandits.pulls import CellPulls, Survivors
 
 
 class PlainHCT:
@@ -93,34 +93,6 @@ def test_the_array_tree_makes_exactly_the_pulls_of_the_plain_loop(dim, arity, ha
     assert np.isnan(tree.means()[0]), "the root is never pulled"
 
 
-def test_failed_pulls_of_a_cell_with_a_success_change_nothing():
-    tree, twin = (hct.Tree(hct.HCTOptions(1)) for _ in range(2))
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        cell = tree.select()
-        if tree.succeeded()[cell]:
-            tree.learn_failed(cell)
-        value = rng.random()
-        tree.learn(cell, value)
-        twin.learn(twin.select(), value)
-    assert tree == twin
-
-
-def test_cells_without_a_success_count_as_the_worst_mean_until_their_first_success():
-    tree = hct.Tree(hct.HCTOptions(1))
-    first = tree.select()
-    tree.learn_failed(first)
-    second = tree.select()
-    assert second != first
-    tree.learn(second, 7.0)
-    assert tree.u[first] == pytest.approx(tree.u[second])  # one pull each, and the worst mean is 7
-    assert np.isnan(tree.means()[first])
-    tree.learn(first, 9.0)
-    assert (tree.count[first], tree.total[first], tree.failed[first]) == (1, 9.0, False)
-    again = hct.Tree.from_arrays(tree.options, tree.arrays())
-    assert again == tree
-
-
 def plain_cell(depth, index, dim, arity):
     """The definition, one split after the other."""
     low, high = np.zeros(dim), np.ones(dim)
@@ -136,7 +108,6 @@ def plain_cell(depth, index, dim, arity):
 
 @pytest.mark.parametrize(("dim", "arity", "depths"), [(1, 2, (0, 52)), (3, 2, (4, 62)), (2, 4, (3, 31))])
 def test_cells_are_those_of_one_split_after_the_other_and_numbers_tell_them_apart(dim, arity, depths):
-    last = -1
     for depth in depths:
         for index in (
             0,
@@ -148,15 +119,9 @@ def test_cells_are_those_of_one_split_after_the_other_and_numbers_tell_them_apar
             both = partition.centre(depth, np.array([0, index]), dim, arity)
             np.testing.assert_array_equal(both[1], (low + high) / 2)
             number = partition.number(depth, index, arity)
-            assert number >= last
             assert [int(part) for part in partition.place(number, arity)] == [depth, index]
-            last = number
     assert partition.children([5], arity).tolist() == [5 * arity + j for j in range(arity)]
     assert partition.place(np.array([0, -5]), arity)[0].tolist() == [-1, -1]
-
-
-def test_the_deepest_cells_are_those_that_are_exact():
-    assert (partition.max_depth(1), partition.max_depth(2), partition.max_depth(3, 8)) == (52, 62, 20)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -184,19 +149,6 @@ def test_pulls_of_cells_add_up_as_in_a_dict(seed):
         assert found.within[row] == pytest.approx(len(values) * np.var(values) if values else 0.0)
 
 
-def survivors(depths, indices, arity=2):
-    values = np.arange(len(depths), dtype=np.float64)
-    return Survivors(partition.number(depths, indices, arity), values, values)
-
-
-def test_survivors_are_found_by_depth_and_replaced_by_newer_ones():
-    mine = survivors([0, 1, 1], [0, 0, 1]).updated(survivors([1, 2], [1, 3]))
-    assert mine.cell.tolist() == [1, 2, 3, 7]
-    assert mine.mean.tolist() == [0.0, 1.0, 0.0, 1.0]
-    assert mine.at(1, 2).cell.tolist() == [2, 3]
-    assert mine.at(2, 2).cell.tolist() == [7]
-
-
 @pytest.mark.parametrize(("cells", "arity", "sound"), [
     ([1, 8 + 7], 2, True), ([1, 2**9], 2, False), ([0, 1], 2, False), ([2, 2], 2, False), ([4 + 4], 4, False),
 ])  # fmt: skip
@@ -205,12 +157,3 @@ def test_cells_outside_the_partition_and_in_disorder_are_found(cells, arity, sou
     assert Survivors(np.array(cells), ones, ones).are_sound(arity, 8) is sound
     assert not Survivors(np.array([1]), np.array([np.nan]), np.ones(1)).are_sound(arity, 8)
     assert not Survivors(np.array([1]), np.ones(1), -np.ones(1)).are_sound(arity, 8)
-
-
-def test_deviations_of_parts_give_those_of_the_whole():
-    values = 1e8 + np.random.default_rng(0).standard_normal(50)
-    parts = [(len(p), p.sum(), ((p - p.mean()) ** 2).sum()) for p in np.split(values, [3, 4, 20])]
-    sums = (0, 0.0, 0.0)
-    for part in parts:
-        sums = sums[0] + part[0], sums[1] + part[1], float(joint_deviations(sums, part))
-    np.testing.assert_allclose(sums[2], ((values - values.mean()) ** 2).sum(), rtol=1e-6)

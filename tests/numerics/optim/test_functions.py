@@ -66,13 +66,6 @@ def test_values_scores_and_gradients_are_those_of_the_formulas(name):
         np.testing.assert_array_equal(function.value_and_gradient(points)[1], slope)
 
 
-def test_functions_of_other_shapes_are_told_apart():
-    other = LinearFunction(rff.draw_features(7, 0.3, 2, rng(6)), np.ones(7))
-    sums = [Sum(MESSAGES[0], other), Sum(other, MESSAGES[0])]
-    alike = [MESSAGES[0], other, STACKS["rbf"][0], STACKS["matern52"][0], *sums]
-    assert len({shape_of(function) for function in alike}) == len(alike)
-
-
 @dataclass
 class Bumps:
     """Gaussian bumps with known tops."""
@@ -164,10 +157,3 @@ def test_starts_picked_from_the_best_few_are_those_picked_from_all(num_avoid):
         expected = pick_from_all(scores[b], candidates[b], free, 4, 0.14)
         assert set(picked[b]) == set(expected)
         assert picked[b][: len(expected)].tolist() == expected.tolist()
-
-
-def test_a_distance_is_kept_exactly():
-    points, avoid = np.array([[[0.5, 0.5], [0.5, 0.6]]]), np.array([[[0.5, 0.25]]])
-    assert keeps_distance(points, avoid, 0.25).tolist() == [[True, True]]
-    assert keeps_distance(points, avoid, 0.25 + 1e-9).tolist() == [[False, True]]
-    assert keeps_distance(points, avoid[:, :0], 0.25).all()

@@ -12,7 +12,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from fbo_flower.numerics.optim.functions import sample_paths
-from fbo_flower.numerics.surrogates import fitting, gp, rff
+from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates import shared_hyperparameters as grid
 from fbo_flower.numerics.surrogates.gp import KERNELS
 from fbo_flower.numerics.surrogates.gp import kernel as kernel_of
@@ -44,9 +44,6 @@ def processes(kernel, n=9):
 
 def prior_covariance(z, x, h):
     return h.outputscale * kernel_of(h.kernel, z, x, h.lengthscales)
-
-
-# -- likelihoods and posteriors -----------------------------------------------------------------------
 
 
 @NAMES
@@ -105,28 +102,6 @@ def test_each_of_many_processes_is_conditioned_by_the_formula(n, more):
         one = slice(b, b + 1)
         alone = gp.condition(x[one], y[one], [h], *((added[one], variances[one]) if more else ()))[0]
         np.testing.assert_array_equal(alone.means, process.means)
-
-
-# -- paths --------------------------------------------------------------------------------------------
-
-
-def plain_path(x, y, h, num_features, rng, scale):
-    """`f_0(z) + k(z, X) (K + s2 I)^-1 (y - f_0(X) - e)`, line by line."""
-    features = rff.draw_features(num_features, h.lengthscales, x.shape[1], rng, h.kernel)
-    weights = scale * np.sqrt(2 * h.outputscale / num_features) * rng.standard_normal(num_features)
-    noise = scale * np.sqrt(h.noise_variance) * rng.standard_normal(len(x))
-    covariance = prior_covariance(x, x, h) + h.noise_variance * np.eye(len(x))
-    solved = np.linalg.solve(covariance, y - features.cosines(x) @ weights - noise)
-    return lambda z: features.cosines(z) @ weights + prior_covariance(z, x, h) @ solved
-
-
-@pytest.mark.parametrize(("kernel", "n", "scale"), [("matern52", 9, 0.4), ("rbf", 0, 1.0)])
-def test_paths_are_drawn_by_the_formula(kernel, n, scale):
-    x, y, drawn = processes(kernel, n)
-    z = rng(4).random((20, 3))
-    for b, path in enumerate(sample_paths(x, y, drawn, 32, [rng(3, b) for b in range(5)], scale)):
-        expected = plain_path(x[b], y[b], drawn[b], 32, rng(3, b), scale)
-        np.testing.assert_allclose(path(z), expected(z), rtol=0, atol=1e-9)
 
 
 def many(num_processes, n, num_dims=2):
@@ -207,15 +182,6 @@ def test_with_known_variances_of_the_noise_a_fit_is_a_mode_of_their_likelihood()
     np.testing.assert_allclose(gradients[0] + (mean - theta) * precision, 0.0, atol=0.02)
 
 
-def draw(n, lengthscale, noise_variance, rng):
-    """Observations of a draw from the prior with outputscale 1; the last point repeats the first."""
-    x = rng.random((n, 2))
-    x[-1] = x[0]
-    k = gp.kernel("rbf", x, x, np.full(2, lengthscale))
-    f = np.linalg.cholesky(k + 1e-10 * np.eye(n)) @ rng.standard_normal(n)
-    return x, f + np.sqrt(noise_variance) * rng.standard_normal(n)
-
-
 def test_log_likelihoods_are_those_of_the_process_with_each_hyperparameters():
     x, y, shape = rng(0).random((7, 3)), rng(1).standard_normal(7), np.array([0.5, 1.0, 2.0])
     found = grid.log_likelihoods(x, y, "matern52", shape).reshape(grid.SHAPE)
@@ -223,34 +189,3 @@ def test_log_likelihoods_are_those_of_the_process_with_each_hyperparameters():
         lengthscales = grid.SCALES[i] * grid.reference(3) * shape
         h = gp.Hyperparameters("matern52", lengthscales, grid.OUTPUTSCALES[j], grid.NOISE_VARIANCES[k])
         assert found[i, j, k] == pytest.approx(gp.log_marginal_likelihood(x, y, h)[0], rel=1e-6)
-
-
-def test_huge_drops_of_the_likelihood_leave_the_estimate_where_the_likelihood_is_large():
-    """As where the noise is too small: a spline would overshoot there by more than the peak's height."""
-    total = np.full(grid.SHAPE, -1e9)
-    total[4:6, 2:4, 8:10] = 0.0
-    axes = (grid.SCALES[4:6], grid.OUTPUTSCALES[2:4], grid.NOISE_VARIANCES[8:10])
-    for found, (low, high) in zip(grid.estimate(total.ravel()), axes, strict=True):
-        assert np.log(low) <= found <= np.log(high)
-
-
-def test_many_observations_find_all_three_and_a_known_noise_decides_the_other_two():
-    data = [draw(25, 0.25, 0.05, np.random.default_rng(agent)) for agent in range(16)]
-    total = sum(grid.log_likelihoods(x, y, "rbf", np.ones(2)) for x, y in data)
-    scale, outputscale, noise = grid.estimate(total)
-    assert scale + np.log(grid.reference(2)) == pytest.approx(np.log(0.25), abs=0.15)
-    assert outputscale == pytest.approx(0.0, abs=0.4)
-    assert noise == pytest.approx(np.log(0.05), abs=0.4)
-    rough, smooth = grid.estimate(total, 1e-6), grid.estimate(total, 0.05)
-    assert rough[2] == pytest.approx(np.log(1e-6))
-    assert smooth[2] == pytest.approx(np.log(0.05), abs=0.2)
-    assert rough[0] < smooth[0]  # noise that must be structure is short
-    assert grid.estimate(total, 0.0)[2] == pytest.approx(np.log(1e-6))
-
-
-def test_an_agents_own_lengthscales_have_a_shape_and_no_size():
-    x, y = many(1, 30)
-    found, theta = grid.own(x[0], y[0], "matern52", 1.0, isotropic=False)
-    shape = np.exp(theta[:2] - theta[:2].mean())
-    assert abs(np.log(shape[0] / shape[1])) > 0.5  # the second input says nothing
-    np.testing.assert_allclose(found, grid.log_likelihoods(x[0], y[0], "matern52", shape))

@@ -4,7 +4,6 @@ from acquisition_cases import mesh
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.surrogates import gp, pivots
 
 H = gp.Hyperparameters("rbf", np.full(2, 0.2), 1.3, 0.02)
@@ -35,17 +34,6 @@ def test_the_basis_gives_the_prior_up_to_the_cut_and_is_the_cholesky_factor_at_t
     np.testing.assert_allclose(agents @ agents.T, factor @ factor.T, atol=1e-10)
 
 
-def test_pivots_are_the_largest_remainders_in_turn_and_the_first_of_equal_ones():
-    points = mesh(8)  # symmetric points have equal remainders, but for rounding
-    k, chosen = prior(points), pivots.choose_pivots(points, H, 1e-6)
-    for j in (0, 1, 2, 5, 20):
-        picked = chosen.index[:j]
-        known = k[:, picked] @ np.linalg.solve(k[np.ix_(picked, picked)], k[picked]) if j else 0.0
-        left = (k - known).diagonal()
-        assert chosen.index[j] == np.argmax(left >= (1.0 - pivots.TIE) * left.max())
-    assert len(pivots.choose_pivots(np.repeat(mesh(3), 2, axis=0), H, 1e-8).index) == 9
-
-
 @pytest.mark.parametrize(("cut", "tolerance"), [(1e-10, 1e-8), (1e-5, 1e-3)])
 def test_a_posterior_at_the_pivots_determines_it_on_all_points(cut, tolerance):
     points = mesh(15)
@@ -56,22 +44,6 @@ def test_a_posterior_at_the_pivots_determines_it_on_all_points(cut, tolerance):
     assert error <= np.abs(belief.alpha).sum() * cut * H.outputscale + 1e-12, "the bound of the docstring"
     found = chosen.basis @ covariance @ chosen.basis.T
     np.testing.assert_allclose(found, belief.covariance(points), atol=tolerance)
-
-
-def test_the_barycenter_in_principal_coordinates_is_the_dense_one():
-    points = mesh(6)
-    chosen = pivots.choose_pivots(points, H, 1e-10)
-    (directions, scale), at = pivots.principal(chosen.basis, 1e-10), points[chosen.index]
-    beliefs = [posterior(points, seed=seed) for seed in range(4)]
-    np.testing.assert_allclose(directions.T @ directions, np.eye(len(scale)), atol=1e-12)
-    np.testing.assert_allclose(directions @ scale, chosen.basis, atol=1e-5)
-    dense = bures.barycenter(np.array([belief.covariance(points) for belief in beliefs]), tolerance=1e-9)
-    zero, factor = np.zeros(len(at)), pivots.pivot_factor(at, H)
-    whitened = np.array([pivots.whiten(zero, belief.covariance(at), factor)[1] for belief in beliefs])
-    found = bures.barycenter(scale @ whitened @ scale.T, tolerance=1e-9)
-    lifted = directions @ found.covariance @ directions.T
-    np.testing.assert_allclose(lifted, dense.covariance, atol=1e-6)
-    assert found.spread == pytest.approx(dense.spread, rel=1e-6)
 
 
 POINTS = mesh(12)

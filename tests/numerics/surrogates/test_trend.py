@@ -54,16 +54,6 @@ def test_the_share_is_its_posterior_mean_by_brute_force():
     assert found == pytest.approx(expected, rel=1e-9)
 
 
-def test_lengthscales_are_found_from_rows_alone():
-    rng = np.random.default_rng(3)
-    x = rng.random((100, 2))
-    scales = np.array([0.15, 1.5])
-    z = np.linalg.cholesky(k(x, x, scales) + 1e-2 * np.eye(100)) @ rng.standard_normal(100)
-    found = np.exp(trend.fitted_lengthscales(x, z, None)[:2])
-    assert found[0] < 0.3
-    assert found[1] > 0.7
-
-
 def test_the_best_half_and_the_newest_others_are_kept():
     z = np.random.default_rng(4).permutation(300).astype(float)
     kept = trend.most_useful(z, 128)
@@ -75,26 +65,10 @@ def test_the_best_half_and_the_newest_others_are_kept():
     assert trend.most_useful(several, 8).tolist() == [0, 1, 194, 195, 196, 197, 198, 199]
 
 
-# -- units --------------------------------------------------------------------------------------------
-
-
 def sums_of(values, seed=0):
     """The sums that agents with these values tell."""
     rng = np.random.default_rng(seed)
     return np.sum([level_sums(np.array(v), rng) for v in values], axis=0)
-
-
-def test_units_are_those_that_an_independent_program_found(monkeypatch):
-    monkeypatch.setattr(trend, "MEAN_NOISE", 0.0)
-    monkeypatch.setattr(trend, "LOG_NOISE", 0.0)
-    values = [[1.0, 2.0], [3.0, 2.5], [0.0, 1.5], [2.0, 2.2]]
-    level = Level.of(sums_of(values), 2)
-    assert level.mean == pytest.approx(1.775)
-    # it rounds the expected logarithm of a chi square to three digits
-    assert level.variance == pytest.approx(0.6895561336151473, rel=1e-3)
-    means = np.mean(values, axis=1)
-    tau = max(means.var(ddof=1) / level.variance - 0.5, 0.0) + 0.5 / 4
-    assert level.tau == pytest.approx(tau)
 
 
 def test_standardised_values_are_centred_at_the_posterior_mean_of_the_level():
