@@ -26,7 +26,7 @@ from fbo_flower.clients.memory import (
     journal_path,
     open_memory,
 )
-from fbo_flower.errors import ConfigError, FBOError, JournalError, ObjectiveError, WireError
+from fbo_flower.errors import ConfigError, FBOError, JournalError, ObjectiveError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.storage import AgentJournal, agent_journal
@@ -57,16 +57,6 @@ def simple(trial=0, num_trials=3, phase=Phase.TRAIN, **envelope):
 
 
 # -- what it answers ---------------------------------------------------------------------------
-
-
-def test_evaluate_returns_scalars_only():
-    loss, count, config = agent(disclose="incumbent").evaluate(*to_lists(simple(phase=Phase.EVALUATE)))
-    assert (loss, count) == (0.0, 3)
-    assert config["disclosed.incumbent"] == pytest.approx(3 * CANARY)
-    _, _, everything = agent(disclose="trials").evaluate(*to_lists(simple(phase=Phase.EVALUATE)))
-    assert everything == config, "trials are arrays, which cannot travel"
-    with pytest.raises(WireError, match="scalars"):
-        agent().evaluate(*to_lists(asked(phase=Phase.EVALUATE)))
 
 
 # -- what it discloses -------------------------------------------------------------------------

@@ -1,5 +1,6 @@
-"""What a study of `client_app` holds: losses as they are, known configurations, times, names of files."""
+"""Agents of `client_app`: how long they live, beside what they work, and what they limit."""
 
+import json
 import pickle
 import sys
 from types import SimpleNamespace
@@ -8,12 +9,16 @@ from typing import ClassVar
 import cloudpickle
 import numpy as np
 import pytest
+from agents import node as node_of
+from agents import packed, task
 from federation import agents
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fbo_flower import Float, SearchSpace
+from fbo_flower import Float, SearchSpace, strategies
+from fbo_flower.algorithms import ExpectedImprovement
 from fbo_flower.algorithms.aims import Aims
+from fbo_flower.cli.main import run
 from fbo_flower.clients import TuningAgent, add_tuning, client_app, message_api_mod
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.operator import Operator
@@ -21,7 +26,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import FTS, FedPNE, RandomSearch
 
-SPACE = SearchSpace({"x": Float(0, 1)})
+SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 
 
 def loss(config, context):
@@ -30,9 +35,6 @@ def loss(config, context):
 
 def gain(config, context):
     return -loss(config, context)
-
-
-# -- losses and known configurations -----------------------------------------------------------------
 
 
 def mixed(context):
@@ -56,24 +58,6 @@ def test_wrong_arguments_are_found_at_once():
     for name, wrong in {"max_trials": [3], "initial": [{"x": 0.5}, {"y": 1}]}.items():
         with pytest.raises(ConfigError, match=rf"^{name}.*: "):
             client_app(loss, SPACE, **{name: wrong})
-
-
-# -- times -------------------------------------------------------------------------------------------
-
-
-# -- files and names ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("data", "names"),
-    [
-        ('["a/north.csv", "a/south, old.csv"]', ["north", "south_ old"]), ("mnist", ["0", "1"]),
-        ("[1]", ["0", "1"]),
-    ],
-)  # fmt: skip
-def test_simulated_agents_are_named_after_their_files_unless_the_key_is_the_apps_own(data, names):
-    grid = agents(2, gain, space=SPACE, run_config={"data": data})
-    assert list(RandomSearch(seed=0, num_agents=2).start(grid, num_rounds=1).study.best) == names
 
 
 @pytest.mark.parametrize(
@@ -186,3 +170,110 @@ def test_every_message_passes_fit_or_evaluate_also_of_a_client_fn(client_fn):
     strategy = FedPNE(num_agents=3, seed=5, budget=30, secure_sums=3)
     strategy.start(InProcessGrid(app_of(Counting, client_fn), 3), num_rounds=2)
     assert Counting.calls == (["fit"] * 3 + ["evaluate"] * 6) * 2 + ["fit"] * 3  # the last: what was found
+
+
+# -- outputs and limits: what leaves an agent, what operators may change, its own answer -----------------
+
+BOUND = 17.0625
+GOALS = {"objectives": {"gain": "max"}, "limits": {"latency_ms": BOUND}}
+
+
+def measured(config, context):
+    return {"gain": 1 - (config["x"] - 0.7) ** 2, "latency_ms": 30 * config["x"] + 5 * config["y"]}
+
+
+def tune(num_rounds=6, **given):
+    grid = agents(2, measured, **{"space": SPACE, **GOALS, **given})
+    return strategies.ExpectedImprovement(seed=1, num_agents=2).start(grid, num_rounds=num_rounds).study
+
+
+def limited(context=None, objective=measured, disclose="trials", **goals):
+    aims = Aims.of(**{**GOALS, **goals})
+    return TuningAgent(objective, SPACE, context or node_of(), seed=1, disclose=disclose, aims=aims)
+
+
+def test_an_operator_sets_bounds_of_the_device_and_no_table_holds_one(tmp_path):
+    study = tune(12, node_configs={1: {"limits": "latency_ms <= 12"}})
+    for name, bound in {"0": BOUND, "1": 12.0}.items():
+        for row in study.trials.where(agent=name):
+            assert row["feasible"] == (row["outputs"]["latency_ms"] <= bound)
+        assert study.best[name]["outputs"]["latency_ms"] <= bound
+    assert study.settings["runs"][0]["limits"] == {"latency_ms": "<="}
+    study.save(tmp_path)
+    assert not any(str(BOUND) in file.read_text() for file in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["latency_ms < 3", "latency_ms", "latency_ms >= 3", "gain <= 1"])
+def test_an_operator_cannot_set_another_limit(text):
+    with pytest.raises(ConfigError, match="limits: expected"):
+        limited(node_of(limits=text))
+
+
+@pytest.mark.parametrize("disclose", ["none", "incumbent", "trials"])
+def test_nothing_that_leaves_an_agent_holds_its_bound(disclose):
+    def fails(config, context):
+        return measured(config, context) | ({"latency_ms": np.inf} if context.trial == 1 else {})
+
+    tuned = limited(objective=fails, disclose=disclose)
+    replies = [tuned.answer(packed(ExpectedImprovement(), task(trial, 3))) for trial in (0, 3)]
+    said = [repr(tuned.get_properties({})), *(repr(reply.config) for reply in replies)]
+    assert not any(str(BOUND) in text for text in said)
+    for reply in replies:
+        assert any("outputs" in name for name in reply.arrays) == (disclose == "trials")
+        assert any("feasible" in name for name in reply.arrays) == (disclose == "trials")
+        for array in reply.arrays.values():
+            assert not np.isin(np.abs(array.astype(float)), BOUND).any()
+
+
+def test_a_bound_that_changes_within_a_study_holds_from_the_next_one_on(tmp_path):
+    def points(study, name, *limits):
+        found = []
+        for trial, limit in enumerate(limits):
+            asked = packed(ExpectedImprovement(num_initial=2), task(trial, 1), study=study)
+            tuned = limited(node_of(tmp_path / f"{name}.db", limits=f"latency_ms <= {limit}"))
+            found.append(tuned.answer(asked).arrays["disclosed.points"].tolist())
+        return found
+
+    assert points("s", "a", 9, 9, 9, 30, 30) == points("s", "b", 9, 9, 9, 9, 9)
+    assert points("t", "a", *[9] * 5) != points("t", "b", *[30] * 5)
+
+
+def test_an_output_that_an_operator_keeps_is_named_at_registration_and_excludes_disclosure():
+    kept = node_of(private="latency_ms, gain")
+    assert limited(kept, disclose="none").get_properties({})["private"] == ["latency_ms", "gain"]
+    for disclose in ("incumbent", "trials"):
+        with pytest.raises(
+            ConfigError, match=r"disclose: expected 'none' together with private outputs \(la"
+        ):
+            limited(kept, disclose=disclose)
+    with pytest.raises(ConfigError, match=r"private: expected some of several outputs \(gain, latency_ms\)"):
+        limited(node_of(private="watts"), disclose="none")
+
+
+def test_a_federation_shares_what_no_operator_keeps():
+    kept = {1: {"private": "latency_ms"}}
+    grid = agents(3, measured, space=SPACE, disclose="none", node_configs=kept, **GOALS)
+    study = strategies.FedEI(seed=1, num_agents=3, num_candidates=64).start(grid, num_rounds=4).study
+    (run,) = study.settings["runs"]
+    assert run["options"]["shared_outputs"] == ["gain"]
+    assert run["privacy"]["sums_made"] == 3, "of moments, first rows and a search; advice enters none"
+
+
+def test_the_answer_and_the_command_show_the_numbers_of_the_best_and_the_front(tmp_path, capsys):
+    def answers(name, num_rounds, **goals):
+        found = []
+        told = {"on_finish": lambda answer, context: found.append(answer), "journals": tmp_path / name}
+        tune(num_rounds, **told, **goals)
+        assert run(["best", str(tmp_path / name)]) == 0
+        return found, capsys.readouterr().out
+
+    held, printed = answers("limits", 5)
+    assert {a.outputs["gain"] for a in held} == {a.value for a in held}
+    assert f"latency_ms: {held[0].outputs['latency_ms']:.6g}" in printed
+    assert run(["best", str(tmp_path / "limits"), "--json"]) == 0
+    assert [entry["outputs"] for entry in json.loads(capsys.readouterr().out)] == [
+        dict(a.outputs) for a in held
+    ]
+
+    _, printed = answers("none", 2, limits={"latency_ms": -1.0})
+    assert "no configuration holds the limits; the nearest has" in printed

@@ -50,13 +50,12 @@ def risen(step):
 
 
 def agent(objective=None, journal=None, **given):
-    context = node(journal, **given.pop("node_config", {}))
-    return TuningAgent(objective or Curved(), SPACE, context, **{"seed": 4, "disclose": "trials", **given})
+    objective = objective or Curved()
+    return TuningAgent(objective, SPACE, node(journal), **{"seed": 4, "disclose": "trials", **given})
 
 
-def answer(tuned, trial=0, num_trials=30, name="random", **given):
-    asked = given.pop("task", None) or task(trial, num_trials)
-    return tuned.answer(packed(ALGORITHMS[name](**given), asked))
+def answer(tuned, trial=0, num_trials=30, name="random", **options):
+    return tuned.answer(packed(ALGORITHMS[name](**options), task(trial, num_trials)))
 
 
 def told(reply, name):

@@ -13,26 +13,19 @@ from contextlib import closing
 import numpy as np
 import pytest
 from contract import same
-from federation import SPACE, Recording, agents, hill, log_lines
+from federation import Recording, agents, hill, log_lines
 from waiting import Clock, wait_until
 
-from fbo_flower.algorithms import ALGORITHMS, make_algorithm
-from fbo_flower.algorithms.algorithm_record import UNKNOWN
-from fbo_flower.algorithms.messages import arrays_of, report_schema
-from fbo_flower.algorithms.records import Federation, Trials
-from fbo_flower.algorithms.registry import BUILT_IN, COMMON, meaning
+from fbo_flower.algorithms.records import Trials
 from fbo_flower.cli import main as cli
-from fbo_flower.cli.journals import describe
 from fbo_flower.errors import JournalError, WireError
 from fbo_flower.storage import agent_journal, files
 from fbo_flower.storage.agent_journal import AgentJournal, read_ledger
 from fbo_flower.storage.files import dumps, loads
-from fbo_flower.storage.ledger import Ledger, LedgerEntry
 from fbo_flower.storage.store import Store
 from fbo_flower.storage.study_journal import Event, StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies import FTS
-from fbo_flower.strategies.study_run import server_of
 
 
 def evaluation(trial, value=0.5, *more, **rest):
@@ -278,12 +271,6 @@ def test_a_truncated_or_damaged_state_is_a_wire_error_or_another_state():
 
 # -- the ledger holds what left the agent: every name, every byte, once for every time -------------------
 
-OTHER_OPTIONS = {
-    "pf-pne": [{"variant": "racing"}, {"deterministic": True}, {"variant": "gp"}],
-    "co-kg": [{"framework": "data-communication"}, {"central": "product"}],
-    "fed-ei": [{"secure_sums": 0}],
-}
-
 
 @pytest.mark.parametrize("disclose", ["none", "trials"])
 def test_the_ledger_is_what_a_tap_on_the_line_hears(tmp_path, disclose):
@@ -311,42 +298,6 @@ def test_the_ledger_is_what_a_tap_on_the_line_hears(tmp_path, disclose):
         sources = [r.source for r in read.rows if r.name == "weights"]
         assert sources == [f"{n} evaluations" for n in (3, 4, 5, 6)]
         assert {"agent", "space", "digest", "version", "time"} <= set(read.registration)
-
-
-def reports_of(algorithm):
-    """Return what a server accepts from three agents."""
-    roles = {agent: "curator" if agent > "0" else "openbox" for agent in "012" if algorithm.roles}
-    return server_of(algorithm, Federation(SPACE, tuple("012"), roles), 0).report_schema()
-
-
-def test_every_name_that_may_leave_is_explained_and_nothing_that_cannot():
-    for name, record in BUILT_IN.items():
-        allowed: set[str] = set()
-        for options in ({}, *OTHER_OPTIONS.get(name, [])):
-            algorithm = ALGORITHMS[name].from_options(options)
-            schema = report_schema(algorithm, SPACE)
-            allowed |= {*schema.arrays, *schema.values}
-            if algorithm.secure_sums:  # what leaves under masks
-                sent = arrays_of(algorithm.report_content)
-                allowed |= {array for array, spec in sent.items() if spec.bound is not None}
-            schema = reports_of(algorithm)
-            for said in (*schema.arrays, *schema.values):
-                assert meaning(name, said).discloses != UNKNOWN, (name, said)
-        bandits = {"evaluations", "owed"}  # with options of their own
-        assert set(record.meanings) - allowed <= bandits
-    secured = reports_of(make_algorithm("fed-pne", {"secure_sums": 3}))
-    masked = {*secured.arrays, *secured.values}
-    assert masked
-    assert all(name.startswith("secure.") for name in masked)
-    assert masked | {"num-failed", "header", "disclosed.points", "disclosed.expected"} <= set(COMMON)
-
-
-def test_what_is_not_known_is_not_called_harmless():
-    assert meaning("of-another-house", "weights").discloses == UNKNOWN
-    rows = [LedgerEntry("s", 1, "train", "of-another-house", "secret", "3", "float64", 24, "x")]
-    text = "\n".join(describe(Ledger("0", rows)))
-    assert "Not known here: secret." in text
-    assert "Not examined." in text
 
 
 def test_the_command_says_in_words_what_left(tmp_path, capsys):
