@@ -38,7 +38,7 @@ studies: $(VENV)/.installed-dev  ## test studies/: papers, attacks, comparators,
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup studies/tests
 
 kill: $(VENV)/.installed-dev  ## kill server and agents at every write of their journals; minutes
-	@$(BIN)/python -m pytest -m kill -s tests/kill tests/federated
+	@$(BIN)/python -m pytest -m kill -s tests/kill
 
 check: $(VENV)/.installed-dev  ## ruff, mypy --strict, layering
 	@$(BIN)/ruff check .
@@ -47,7 +47,7 @@ check: $(VENV)/.installed-dev  ## ruff, mypy --strict, layering
 	@$(BIN)/python -m pytest tests/test_layering.py
 
 e2e: $(VENV)/.installed-dev  ## federations with TLS, killed processes, docs/deploy.md: about 12 minutes
-	@$(BIN)/python -m pytest -m deployment tests/e2e tests/docs tests/app
+	@$(BIN)/python -m pytest -m deployment tests/e2e tests/docs tests/app tests/reports
 
 bench: $(VENV)/.installed-bench  ## measure speed, print the tables of docs/results/benchmarks.md: 20 minutes
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m studies.benchmarks.speed whole-runs

@@ -8,24 +8,19 @@ from fbo_flower.errors import ConfigError
 from studies.experiment import Experiment
 
 HOMES = {  # name -> module, in which the experiment is EXPERIMENT
-    "co-kg": "papers.co_kg.experiment",
+    "co-kg": "papers.co_kg",
     "families": "papers.families",
     "fed-ei": "papers.ei.experiment",
     "dp-fts": "papers.fts.private",
     "fts-landmine": "papers.fts.landmine",
-    "fts-messages": "papers.fts.messages",
-    "fts-related": "papers.fts.related",
     "fts-synthetic": "papers.fts.synthetic",
     "outputs": "papers.outputs",
     "pne": "papers.pne.experiment",
-    "pne-budgets": "papers.pne.budgets",
     "rfms": "papers.rfms.experiment",
     "robustness": "papers.robustness",
-    "warm-start": "papers.warm_start",
     "peers": "benchmarks.peers",
     "asynchrony": "benchmarks.asynchrony",
     "first-study": "benchmarks.first_study",
-    "fed-ei-liars": "attacks.fed_ei_liars",
     "federation": "benchmarks.federation",
 }
 EXPERIMENTS: dict[str, Experiment] = {

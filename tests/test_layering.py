@@ -1,10 +1,11 @@
 """Imports point upward only: the table of the house, read from the source."""
 
 import ast
-import importlib
 import re
 import sys
 import textwrap
+from collections import Counter
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -74,13 +75,30 @@ LATE = {
 }  # fmt: skip
 
 
+FAMILIES = {path.name for path in (PACKAGE / "algorithms").iterdir() if (path / "__init__.py").is_file()}
+# what belongs to one family, outside its folder: the sites of RFMS, and proposals by expected improvement
+BELONG = {
+    "fbo_flower.clients.ei_sampler": "ei",
+    "fbo_flower.clients.model_site": "rfms",
+    "fbo_flower.clients.site_agent": "rfms",
+    "fbo_flower.reports.selection": "rfms",
+    "fbo_flower.federated.proposals": "ei",
+}
+
+
 def room_of(module):
     """Return the room of `fbo_flower.x.y`; the package itself is the room `__init__`."""
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else "__init__"
+    return [*module.split("."), "__init__"][1]
 
 
-def imports(source, module):
+def part_of(module, room, parts):
+    """Return the part of a room in which a module is; "" for files beside the parts."""
+    found = [*module.split("."), "", ""]
+    return found[2] if found[1] == room and found[2] in parts else ""
+
+
+@cache
+def imports(source):
     """Every module that a source imports, wherever the statement stands, but not for types alone."""
     tree = ast.parse(source)
     typing_only = {
@@ -89,138 +107,75 @@ def imports(source, module):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for child in ast.walk(node)
     }
+    found = []
     for node in ast.walk(tree):
-        if id(node) in typing_only:
-            continue
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module}: line {node.lineno}: relative import"
-            assert node.module is not None
-            for alias in node.names:
-                # `from fbo_flower import wire` imports a module, `from fbo_flower import Float` a name
-                submodule = f"{node.module}.{alias.name}"
-                yield (submodule if is_module(submodule) else node.module), node.lineno
+        if isinstance(node, ast.Import) and id(node) not in typing_only:
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and id(node) not in typing_only:
+            assert node.level == 0, f"line {node.lineno}: relative import"
+            # `from fbo_flower import wire` imports a module, `from fbo_flower import Float` a name
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            found += [submodule if is_module(submodule) else node.module for submodule in inner]
+    return found
 
 
+@cache
 def is_module(name):
     path = PACKAGE.parent.joinpath(*name.split("."))
     return name.startswith("fbo_flower.") and (path.is_dir() or path.with_suffix(".py").is_file())
 
 
-def test_groups_of_numerics_import_only_what_the_table_allows():
-    found = []
-    for module, path in modules():
-        group = group_of(module)
-        for name, line in imports(path.read_text(encoding="utf-8"), module):
-            other = group_of(name)
-            if room_of(module) == "numerics" and other not in {"", group, *NUMERICS.get(group, "").split()}:
-                found.append(f"{module}:{line}: {group or 'the ground'} may not import {name}")
-    assert found == []
-
-
-def group_of(module):
-    """Return the group of `fbo_flower.numerics.group.x`; "" for files beside the groups."""
-    _, room, group, *_ = [*module.split("."), "", ""]
-    return group if room == "numerics" and group in NUMERICS else ""
-
-
-def violations(source, module):
-    """Imports of a module's source that the table does not allow."""
-    room = room_of(module)
-    rooms, libraries = (set(text.split()) for text in ROOMS[room])
-    found = []
-    for name, line in imports(source, module):
-        top = name.split(".")[0]
-        if top == "fbo_flower":
-            downward = any((module, name[: len(to)]) == (own, to) for own, to in DOWNWARD)
-            if room_of(name) not in rooms | {room} and not downward:
-                found.append(f"{module}:{line}: {room} may not import {name}")
-        elif top not in OUTSIDE and top not in libraries:
-            found.append(f"{module}:{line}: {room} may not import {name}")
-    return found
-
-
 def modules():
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path.read_text(encoding="utf-8")
 
 
-def test_nothing_but_errors_lazy_imports_and_the_version_stands_at_the_top():
-    found = {path.name for path in PACKAGE.iterdir() if path.is_file()}
-    assert found == {"__init__.py", "errors.py", "lazy.py", "py.typed", "version.py"}
-
-
-def test_every_module_belongs_to_a_room():
-    assert {room_of(module) for module, _ in modules()} <= set(ROOMS)
-
-
-def test_rooms_can_be_ordered_so_that_imports_point_upward_only():
-    allowed = {room: set(rooms.split()) & set(ROOMS) for room, (rooms, _) in ROOMS.items()}
-    while allowed:
-        bottom = {room for room, below in allowed.items() if not below & set(allowed)}
-        assert bottom, f"a circle among {', '.join(allowed)}"
-        allowed = {room: below for room, below in allowed.items() if room not in bottom}
-
-
-def test_no_module_imports_itself_by_way_of_others():
-    graph = {
-        module: {name for name, _ in imports(path.read_text("utf-8"), module)} for module, path in modules()
-    }
-    graph = {module: (found & set(graph)) - {module} for module, found in graph.items()}
-    assert list(TopologicalSorter(graph).static_order()), "a circle is a CycleError"
+def is_allowed(module, name):
+    """Return whether the tables let a module import another one."""
+    room = room_of(module)
+    rooms, libraries = (set(text.split()) for text in ROOMS[room])
+    if name.split(".")[0] != "fbo_flower":
+        return name.split(".")[0] in OUTSIDE | libraries
+    group, other = (part_of(each, "numerics", NUMERICS) for each in (module, name))
+    if room == "numerics" and other not in {"", group, *NUMERICS.get(group, "").split()}:
+        return False
+    own, family = (part_of(each, "algorithms", FAMILIES) for each in (module, name))
+    if family and not own and BELONG.get(module) != family:
+        return False  # the core imports no family
+    downward = any((module, name[: len(to)]) == (own, to) for own, to in DOWNWARD)
+    return room_of(name) in rooms | {room} or downward
 
 
 def test_a_module_imports_only_what_its_room_may():
-    assert [line for m, path in modules() for line in violations(path.read_text("utf-8"), m)] == []
+    assert [(m, name) for m, text in modules() for name in imports(text) if not is_allowed(m, name)] == []
 
 
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("fbo_flower.numerics.surrogates.gp", "from fbo_flower.algorithms.records import Task"),
         ("fbo_flower.numerics.surrogates.gp", "from fbo_flower import wire"),
-        ("fbo_flower.numerics.surrogates.gp", "import flwr.app"),
-        ("fbo_flower.algorithms.fts.fts", "def f():\n    import fbo_flower.strategies.base"),
+        ("fbo_flower.numerics.surrogates.gp", "import fbo_flower.numerics.bandits.hct"),
+        ("fbo_flower.algorithms.requests", "def f():\n    import fbo_flower.algorithms.fts.fts"),
         ("fbo_flower.clients.agent", "from fbo_flower.strategies import FTS"),
         ("fbo_flower.clients.agent", "import sklearn.svm"),
-        ("fbo_flower.strategies.base", "from fbo_flower import clients"),
-        ("fbo_flower.simulation.runner", "from fbo_flower.cli import main"),
-        ("fbo_flower.simulation.runner", "from studies.experiments import EXPERIMENTS"),
-        ("fbo_flower.errors", "import numpy"),
         ("fbo_flower.space", "from fbo_flower import SearchSpace"),
     ],
 )
 def test_an_import_that_points_down_is_found(module, source):
-    assert len(violations(source, module)) == 1
+    assert not any(is_allowed(module, name) for name in imports(source))
+    hidden = f"import typing\nif typing.TYPE_CHECKING:\n    {source.splitlines()[-1]}"
+    assert imports(hidden) == ["typing"]
 
 
-def test_imports_for_types_alone_are_free():
-    source = "import typing\nif typing.TYPE_CHECKING:\n    from fbo_flower.strategies import FTS\n"
-    assert violations(source, "fbo_flower.clients.agent") == []
-
-
-@pytest.mark.parametrize(
-    ("module", "heavy"),
-    [
-        ("fbo_flower", LATE | {"scipy", "flwr", "rich"}),
-        ("fbo_flower.clients", LATE | {"pandas", "scipy", "sqlite3"}),
-        ("fbo_flower.strategies", LATE | {"pandas"}),
-        ("fbo_flower.app.client_app", LATE | {"pandas"}),
-        ("fbo_flower.simulation.runner, fbo_flower.simulation.problems.digits", LATE | {"pandas"}),
-        ("fbo_flower.cli.main", LATE | {"pandas", "scipy", "flwr"}),
-    ],
-)
-def test_importing_a_side_stays_light(module, heavy):
-    assert loaded_by(f"import {module}") & heavy == set()
-
-
-def test_a_device_imports_no_algorithm_before_it_is_asked_for_one():
-    loaded = loaded_by("import fbo_flower.clients")
-    assert "fbo_flower.algorithms.fts.fts" not in loaded
-    assert "fbo_flower.algorithms.co_kg.co_kg" not in loaded
-    assert "fbo_flower.algorithms.fts.fts" in loaded_by("from fbo_flower.algorithms import FTS")
+def test_rooms_and_modules_can_be_ordered_so_that_imports_point_upward_only():
+    graph = {module: set(imports(text)) - {module} for module, text in modules()}
+    assert {room_of(module) for module in graph} <= set(ROOMS)
+    graph = {module: found & set(graph) for module, found in graph.items()}
+    for edges in (graph, {room: rooms.split() for room, (rooms, _) in ROOMS.items()}):
+        assert list(TopologicalSorter(edges).static_order()), "a circle is a CycleError"
+    found = {path.name for path in PACKAGE.iterdir() if path.is_file()}
+    assert found == {"__init__.py", "errors.py", "lazy.py", "py.typed", "version.py"}
 
 
 STUDY = """
@@ -233,89 +188,38 @@ FTS(num_agents=2, seed=1).start(InProcessGrid(app, 2), num_rounds=3)
 """
 
 
-def test_the_first_tasks_of_an_agent_stay_light():
-    loaded = loaded_by(STUDY)
-    assert loaded & (LATE | {"pandas", "sqlite3"}) == set()
-    assert "scipy.linalg" in loaded
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("import fbo_flower", LATE | {"scipy", "flwr", "rich"}),
+        ("import fbo_flower.app.client_app", LATE | {"scipy", "sqlite3", "fbo_flower.algorithms.fts.fts"}),
+        ("import fbo_flower.simulation.runner, fbo_flower.simulation.problems.digits", LATE),
+        ("import fbo_flower.cli.main", LATE | {"scipy", "flwr"}),
+        (STUDY, LATE | {"sqlite3"}),
+    ],
+    ids=["package", "device", "simulation", "command", "first tasks"],
+)
+def test_importing_a_side_and_the_first_tasks_of_an_agent_stay_light(code, heavy):
+    loaded = set(python("-c", f"{code}\nimport sys\nprint(*sys.modules)").stdout.split())
+    assert loaded & (heavy | {"pandas"}) == set()
+    assert "fbo_flower" in loaded
 
 
-def test_a_heavy_import_is_found():
-    assert "sklearn" in loaded_by("import fbo_flower.clients, sklearn")
-
-
-def loaded_by(code):
-    """Names of the modules that a fresh interpreter holds after running `code`."""
-    return set(python("-c", f"{code}\nimport sys\nprint(*sys.modules)").stdout.split())
-
-
-FAMILIES = {path.name for path in (PACKAGE / "algorithms").iterdir() if (path / "__init__.py").is_file()}
-# what belongs to one family, outside its folder: the sites of RFMS, and proposals by expected improvement
-BELONG = {
-    "fbo_flower.clients.ei_sampler": "ei",
-    "fbo_flower.clients.model_site": "rfms",
-    "fbo_flower.clients.site_agent": "rfms",
-    "fbo_flower.reports.selection": "rfms",
-    "fbo_flower.federated.proposals": "ei",
-}
-
-
-def test_the_core_imports_no_family_of_algorithms():
-    found = []
-    for module, path in modules():
-        own = module.split(".")[2] if module.startswith("fbo_flower.algorithms.") else ""
-        for name, line in imports(path.read_text(encoding="utf-8"), module):
-            family = [*name.split("."), ""][2] if name.startswith("fbo_flower.algorithms.") else ""
-            if family in FAMILIES and own not in FAMILIES and BELONG.get(module) != family:
-                found.append(f"{module}:{line}: the core may not import {name}")
-    assert found == []
-
-
-def test_what_the_wheel_does_not_have_is_called_a_part_of_the_repository():
-    found = []
-    for module, path in modules():
-        text = path.read_text(encoding="utf-8")
-        for match in re.finditer(r"studies/[a-z]|(?<!self\.)\bstudies\.[a-z]+\.|-m studies", text):
-            if "repository" not in text[max(0, match.start() - 60) : match.end() + 80]:
-                found.append(f"{module}: {match.group()}")
-    assert found == []
-
-
-def test_no_class_repeats_what_it_inherits():
-    found = []
-    for module, _ in modules():
-        for name, kind in vars(importlib.import_module(module)).items():
-            if not isinstance(kind, type) or kind.__module__ != module:
-                continue
-            for attribute, value in vars(kind).items():
-                inherited = next((vars(b)[attribute] for b in kind.__mro__[1:] if attribute in vars(b)), None)
-                plain = isinstance(value, bool | int | float | str) and not attribute.startswith("_")
-                option = getattr(kind, "__dataclass_fields__", {}).get(attribute)
-                if option is not None and option.metadata:
-                    continue  # with a check of its own
-                if plain and (type(value), value) == (type(inherited), inherited):
-                    found.append(f"{module}: {name}.{attribute} = {value!r}")
-    assert found == []
-
-
-def test_a_name_of_a_class_has_one_meaning():
-    found: dict[str, list[str]] = {}
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, []).append(path.relative_to(PACKAGE).as_posix())
-    assert {name: files for name, files in found.items() if len(files) > 1} == {}
-
-
-def test_no_two_test_files_have_one_name():
-    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
-    assert sorted(names) == sorted(set(names)), "pytest leaves the second one out"
+def test_a_name_of_a_class_or_of_a_test_file_has_one_meaning():
+    classes = [
+        node.name for _, text in modules() for node in ast.parse(text).body if isinstance(node, ast.ClassDef)
+    ]
+    files = [
+        path.name for path in Path(__file__).parent.rglob("test_*.py")
+    ]  # pytest leaves the second one out
+    assert [name for name, number in Counter(classes + files).items() if number > 1] == []
 
 
 def public_names():
     """Lines that say, for each room, what other rooms of the package import from it."""
     names: dict[str, set[str]] = {}
-    for module, path in modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for module, text in modules():
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fbo_flower."):
                 room = room_of(node.module or "")
                 if room != room_of(module):

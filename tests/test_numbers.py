@@ -30,7 +30,6 @@ from fbo_flower import (
 )
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.options import Configurable, Settings
-from fbo_flower.clients.asking import MAIL, mail_of
 from fbo_flower.errors import ConfigError, FBOError, ObjectiveError, WrongTypeError
 from fbo_flower.federated import Judge
 from fbo_flower.models import Limits
@@ -43,13 +42,10 @@ from fbo_flower.simulation import (
     log_normal,
     make_problem,
     slower,
-    train_validation,
 )
-from fbo_flower.simulation.partitioners import clustered, dirichlet, stratified_random
 from fbo_flower.simulation.problems import PROBLEMS
 from fbo_flower.space.checks import check_flag, check_integer, check_number
-from fbo_flower.storage.store import opened
-from fbo_flower.strategies import STRATEGIES, TuningStrategy
+from fbo_flower.strategies import TuningStrategy
 from fbo_flower.trackers import OptunaTracker
 
 TABLE = Path(__file__).parent / "golden" / "settings.txt"
@@ -180,71 +176,22 @@ def test_arguments_of_functions_take_them_too():
     plain = run(agents=2, num_rounds=2, seed=3, minimize=True)
     for n in (np.int64, lambda v: Tensor(int(v))):
         assert run(agents=n(2), num_rounds=n(2), seed=n(3), minimize=np.bool_(True)).trials == plain.trials
-    one, two = (run(agents=Agents(2, max_trials=m), num_rounds=2) for m in (np.int64(3), 3))
-    assert one.trials == two.trials
     assert Float(np.float32(0), Decimal(1), np.bool_(False)) == Float(0, 1)
     assert Int(np.array(1), Tensor(3), log=np.bool_(True)) == Int(1, 3, log=True)
     assert Optimizer(SPACE, seed=np.int64(1)).ask() == Optimizer(SPACE, seed=1).ask()
-    client_app(lambda c, x: 1.0, SPACE, seed=np.int64(1), num_parallel=np.int64(1), max_trials=np.int64(0))
     assert make_problem("garland", np.int64(3), np.int64(1), {"noise": np.float32(0.5)}).noise == 0.5
-    assert Keep("out", "journals", np.bool_(True)).resume is True
-    assert Limits(seconds=np.float32(2)).seconds == 2.0
     assert Judge(bounds=np.array([0, 1])).bounds == (0.0, 1.0)
     assert log_normal(np.float64(2), np.int64(0))("a", 0, np.random.default_rng(0)) == 2.0
     assert slower(Tensor(2), {"a": Fraction(3, 2)})("a", 0, np.random.default_rng(0)) == 3.0
-    for count, share in ((2, 0.5), (Tensor(2), Fraction(1, 2)), (np.array(2), Decimal("0.5"))):
-        found = parts(count, share)
-        assert [row.tolist() for row in found] == [row.tolist() for row in parts(2, 0.5)]
 
 
-def parts(count, share):
-    """Return what every partitioner makes of twenty rows."""
-    labels, features = [0, 1] * 10, np.random.default_rng(0).normal(size=(20, 2))
-    rngs = (np.random.default_rng(0) for _ in range(4))
-    return [
-        *dirichlet(labels, count, share, next(rngs), count, count),
-        *train_validation(labels, share, next(rngs)),
-        *stratified_random(labels, count, next(rngs)),
-        *clustered(features, labels, count, share, next(rngs), share),
-    ]
-
-
-def test_a_strategy_draws_from_the_seed_of_any_library():
-    app = client_app(lambda config, context: config["x"], SPACE, seed=1)
-    studies = [
-        TuningStrategy(ALGORITHMS["random"](), num_agents=1, seed=seed).start(
-            InProcessGrid(app, 1), num_rounds=1
-        )
-        for seed in (3, Tensor(3), np.array(3))
-    ]
-    assert studies[0].study.trials == studies[1].study.trials == studies[2].study.trials
-
-
-@pytest.mark.parametrize(
-    "half", [np.float32(0.5), np.array(0.5), Tensor(0.5), Fraction(1, 2), Decimal("0.5")]
-)
-def test_a_site_tells_configurations_of_any_library(half, tmp_path):
-    site = Site(tmp_path / "north.db")
-    site.know([({"x": half, "n": np.int64(2), "kind": np.str_("a"), "on": np.True_}, half)])
-    site.tell({"x": half}, half)
-    with opened(mail_of(site.journal), MAIL, check=False) as mail:
-        assert [(row["config"], row["value"]) for row in mail.select("known", "ORDER BY id")] == [
-            ('{"kind":"a","n":2,"on":true,"x":0.5}', "0.5"), ('{"x":0.5}', "0.5"),
-        ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "value", [np.float32(0.5), np.array(0.5), Tensor(0.5), Tensor(0.5, "numpy"), Fraction(1, 2)]
-)
-def test_an_objective_returns_and_a_loop_tells_them_too(value):
-    study = simulate(lambda config, data: value, SPACE, 1, "random", 1, engine="inline")
-    assert study.best["0"]["value"] == 0.5
-    optimizer = Optimizer(SPACE, "random")
-    optimizer.tell(optimizer.ask(), value)
-    assert optimizer.best.value == 0.5
-
-
-def test_a_tensor_with_an_axis_is_refused_with_its_remedy():
+def test_an_objective_returns_and_a_loop_tells_them_too():
+    for value in forms(0.5):
+        study = simulate(lambda config, data, value=value: value, SPACE, 1, "random", 1, engine="inline")
+        assert study.best["0"]["value"] == 0.5
+        optimizer = Optimizer(SPACE, "random")
+        optimizer.tell(optimizer.ask(), value)
+        assert optimizer.best.value == 0.5
     with pytest.raises(ObjectiveError, match=r"a Tensor, whose item\(\) is a number"):
         simulate(lambda config, data: Tensor(0.5, shape=(1,)), SPACE, 1, "random", 1, engine="inline")
 
@@ -257,16 +204,13 @@ def copies(thing):
     yield pickle.loads(pickle.dumps(thing))
 
 
-@pytest.mark.parametrize("told", [0, 1, 5])
-@pytest.mark.parametrize("asked", [True, False])
-@pytest.mark.parametrize("algorithm", ["ei", "ts", "random"])
-def test_a_copy_of_an_optimizer_goes_on_as_the_optimizer(algorithm, told, asked):
+@pytest.mark.parametrize(("algorithm", "told"), [("ei", 5), ("ts", 1), ("random", 0)])
+def test_a_copy_of_an_optimizer_goes_on_as_the_optimizer(algorithm, told):
     optimizer = Optimizer(SPACE, algorithm, seed=1, minimize=True)
     for _ in range(told):
         config = optimizer.ask()
         optimizer.tell(config, config["x"])
-    if asked:
-        optimizer.ask()
+    optimizer.ask()
     found = list(copies(optimizer))
     for each in [optimizer, *found]:
         for _ in range(2):
@@ -278,20 +222,13 @@ def test_a_copy_of_an_optimizer_goes_on_as_the_optimizer(algorithm, told, asked)
 
 def test_what_users_hold_can_be_copied_and_pickled():
     study = run(agents=2, num_rounds=1)
-    things = [
-        SPACE, Keep(), Agents(), Sync(), RayEngine(), Limits(), Site("north.db"),
-        *(kind() for kind in ALGORITHMS.values()),
-        *(kind(kind.default_agents, 0) for name, kind in PROBLEMS.items()),
-    ]  # fmt: skip
+    things = [SPACE, Keep(), Agents(), Sync(), RayEngine(), Limits(), *(k() for k in ALGORITHMS.values())]
+    things += [kind(kind.default_agents, 0) for name, kind in PROBLEMS.items()]
     for thing in things:
-        for other in copies(thing):
-            assert str(other) == str(thing) or isinstance(thing, Site)
+        assert [str(other) for other in copies(thing)] == [str(thing)] * 2
     for other in copies(study):
-        assert isinstance(other, Study)
-        assert other.trials == study.trials
-        assert other.settings == study.settings
-    for name in ("fts", "ei"):
-        assert STRATEGIES[name](num_agents=2).algorithm == copy.deepcopy(ALGORITHMS[name]())
+        assert (type(other), other.trials, other.settings) == (Study, study.trials, study.settings)
+    assert len(list(copies(Site("north.db")))) == 2
 
 
 def test_errors_survive_a_pickle_with_all_they_say():
@@ -318,48 +255,32 @@ def edges(tmp_path):
     two = {"a": "max", "b": "min"}
     calls = {
         "Float": lambda v: Float(v, 1),
-        "Float log": lambda v: Float(0, 1, v),
-        "Int": lambda v: Int(0, v),
         "Categorical": Categorical,
         "active_when": lambda v: Float(0, 1, active_when=v),
         "SearchSpace": SearchSpace,
         "encode": SPACE.encode,
-        "encode x": lambda v: SPACE.encode({**point, "x": v}),
         "decode": SPACE.decode,
         "from_json": SearchSpace.from_json,
         "tell": lambda v: optimizer.tell(v, 1.0),
         "tell value": lambda v: optimizer.tell(point, v),
-        "tell failed": lambda v: optimizer.tell(point, 1.0, failed=v),
-        "Optimizer": Optimizer,
         "Optimizer algorithm": lambda v: Optimizer(SPACE, v),
         "Optimizer objectives": lambda v: Optimizer(SPACE, objectives=v),
-        "Optimizer limits": lambda v: Optimizer(SPACE, objectives={"a": "max"}, limits=v),
         "Optimizer reference": lambda v: Optimizer(SPACE, objectives=two, reference=v),
         "Site tell": lambda v: site.tell(v, 1.0),
         "Site value": lambda v: site.tell(point, v),
         "Site know": site.know,
-        "client_app": lambda v: client_app(v, SPACE),
         "merge": Study.merge,
         "only": study.only,
-        "observations": study.observations,
         "to_optuna": lambda v: study.to_optuna(space=v),
         "front": study.front,
         "plot": study.plot,
         "nodes": lambda v: InProcessGrid(client_app(lambda c, x: 1.0, SPACE), v),
         "strategy label": lambda v: TuningStrategy(ALGORITHMS["random"](), label=v),
-        "strategy action": lambda v: TuningStrategy(ALGORITHMS["random"](), action=v),
         "tracker": lambda v: OptunaTracker("sqlite:///trials.db", running_from=v),
         "path": study.save,
         "state": optimizer.save,
         "make_problem": lambda v: make_problem(v, 2, 0),
-        "make_problem agents": lambda v: make_problem("garland", v, 0),
-        "Site config": lambda v: site.know([({"x": v}, 1.0)]),
-        "strategy seed": lambda v: TuningStrategy(ALGORITHMS["random"](), seed=v),
-        "slower": lambda v: slower(v, {}),
-        "slower factors": lambda v: slower(1.0, v),
         "slower factor": lambda v: slower(1.0, {"a": v}),
-        "parts": lambda v: parts(v, 0.5),
-        "share of parts": lambda v: parts(2, v),
     }
     for name in set(inspect.signature(simulate).parameters) - {"objective", "space"}:
         calls[f"simulate {name}"] = lambda v, name=name: run(**{"agents": 1, "num_rounds": 1, name: v})

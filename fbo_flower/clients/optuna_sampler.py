@@ -215,7 +215,7 @@ class FederatedSampler(BaseSampler):
                         f'to fix it, give the agent fixed = "{name}={trial.params[name]}" in node_config'
                     )
             self._site.answer(asked[0], asked[1], value)
-        if isinstance(value, dict) and aims.limits:
+        if isinstance(value, dict) and aims.limits and not trial.state.is_finished():
             # only the signs: the storage may be shared, and the bounds are the device's
             signs = [
                 -1.0 if SIDES[side] * (value[name] - bound) >= 0 else 1.0 for name, side, bound in aims.limits

@@ -27,11 +27,11 @@ from fbo_flower.algorithms.co_kg.state import SharedPrior
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.surrogates.pivots import extend
-from studies.attacks.harness import SQUARE, AttackResult, compared, keeping, lowest, mesh, overhear
+from studies.attacks.harness import SQUARE, AttackResult, compared, lowest, mesh, overhear
 
 NUM_ROUNDS = 23
 FIRST = 6  # points that the agent chose: the warm-up and its first own choice
-NOISES = (0.0, 0.3, 1.0)
+NOISES = (0.0, 1.0)
 SIDE = 201  # points per axis of the grid that is searched
 VISIBLE = 1e-6  # smallest share of the largest eigenvalue that counts as an observation
 
@@ -96,10 +96,9 @@ def watch(num_rounds: int = NUM_ROUNDS, seed: int = 0, **options: Any) -> Curiou
     """
     exact: dict[str, Any] = {"num_draws": 16, "num_starts": 1, "num_repeated": 0}
     exact |= {"rank_cut": 1e-8, "tolerance": 1e-6}
-    server, kept = keeping(CoKG)
-    heard = overhear("f1", server, num_rounds, seed, **exact, **options)
+    heard = overhear("f1", CoKG, num_rounds, seed, **exact, **options)
     # after the last reply of each round
-    states = {one.round: one.after for one in kept if 1 < one.round <= num_rounds}
+    states = {one.round: one.after for one in heard.kept if 1 < one.round <= num_rounds}
     setting: SharedPrior = states[num_rounds].setting
     posteriors = [state.posteriors["0"] for state in states.values()]
     points, values, _ = heard.evaluated("0")

@@ -13,13 +13,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
+from fbo_flower.algorithms import DPFTS, FTS, PFPNE, RGPE, TAF, Algorithm, FedPNE
 from fbo_flower.algorithms.bandits.base import branching
 from fbo_flower.algorithms.records import Array, floats
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
@@ -28,7 +28,6 @@ from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.optim.maximise import maximise
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.numerics.surrogates.transforms import standardise
-from fbo_flower.strategies import PFPNE, RGPE, STRATEGIES, TAF, FedPNE, TuningStrategy
 from studies.attacks import noise
 from studies.attacks.harness import (
     SQUARE,
@@ -41,7 +40,8 @@ from studies.attacks.harness import (
     mesh,
     overhear,
 )
-from studies.peers.fmtbo import public_points
+from studies.peers.consensus import Consensus
+from studies.peers.fmtbo import FMTBO, public_points
 
 NUM_INITIAL, MIN_DISTANCE = 3, 0.025  # of FTS: first trials, and the distance between an agent's points
 SIDE = 101  # points per axis of the grid on which points are sought
@@ -60,15 +60,15 @@ def _features(heard: Heard) -> rff.RandomFeatures:
 
 def fts(seed: int) -> Iterator[AttackResult]:
     """Attack agents of FTS on the function f1, agents of DP-FTS with either noise, then the noise itself."""
-    yield from _weights("FTS", "fts", seed)
+    yield from _weights("FTS", FTS, seed)
     for kind in ("central", "local"):
         settings = {"noise": kind, "noise_multiplier": 1.0, "sampling_rate": 1.0}
-        yield from _weights(f"DP-FTS, {kind} noise", "dp-fts", seed, **settings)
+        yield from _weights(f"DP-FTS, {kind} noise", DPFTS, seed, **settings)
     yield from noise.attack(seed)
 
 
-def _weights(name: str, algorithm: str, seed: int, **options: Any) -> Iterator[AttackResult]:
-    heard = overhear("f1", STRATEGIES[algorithm], 21, seed, **options)
+def _weights(name: str, kind: type[Algorithm[Any]], seed: int, **options: Any) -> Iterator[AttackResult]:
+    heard = overhear("f1", kind, 21, seed, **options)
     features, corners = _features(heard), mesh(41).transpose(1, 0, 2).reshape(-1, 2)
     distances, single, averaged, truths, later_truths = [], [], [], [], []
     for agent in heard.agents:
@@ -110,7 +110,7 @@ def posterior(seed: int) -> Iterator[AttackResult]:
         yield from _posteriors(kind, seed)
 
 
-def _posteriors(kind: type[TuningStrategy], seed: int) -> Iterator[AttackResult]:
+def _posteriors(kind: type[Algorithm[Any]], seed: int) -> Iterator[AttackResult]:
     heard = overhear("f1", kind, 6, seed)
     features, noise_variance = _features(heard), float(heard.options["message_noise_variance"])
     distances, uniform, errors, truths, best = [], [], [], [], []
@@ -183,7 +183,7 @@ def pf_pne(seed: int) -> Iterator[AttackResult]:
         yield from _means(kind, seed)
 
 
-def _means(kind: type[TuningStrategy], seed: int) -> Iterator[AttackResult]:
+def _means(kind: type[Algorithm[Any]], seed: int) -> Iterator[AttackResult]:
     """Yield the error of the reported means against each agent's values at the centres of the cells."""
     heard = overhear("garland", kind, None, seed, budget=100)
     space, tasks = heard.problem.space, {(o.agent, o.round): o for o in heard.told("cells")}
@@ -197,7 +197,7 @@ def _means(kind: type[TuningStrategy], seed: int) -> Iterator[AttackResult]:
         task = tasks.get((report.agent, report.round))
         if task is None:
             continue
-        depth = int(json.loads(str(task.config["values"]))["depth"])
+        depth = int(task.values["depth"])
         cells = np.asarray(task.arrays["cells"], dtype=np.int64)
         centres = space.snap(partition.centre(depth, cells, space.dimension, arity))
         for centre, mean, count in zip(centres, report.arrays["means"], report.arrays["counts"], strict=True):
@@ -217,7 +217,7 @@ def _means(kind: type[TuningStrategy], seed: int) -> Iterator[AttackResult]:
 
 def consensus(seed: int) -> Iterator[AttackResult]:
     """Attack four agents on the function f1: the points that they evaluate, and their best points."""
-    heard = overhear("f1", STRATEGIES["consensus"], NUM_ROUNDS, seed)
+    heard = overhear("f1", Consensus, NUM_ROUNDS, seed)
     told = {(o.agent, o.round + 1): o.arrays["design"] for o in heard.sent("design")}
     told |= {(o.agent, o.round): o.arrays["design"] for o in heard.told("design")}
     each, best = [], []
@@ -234,8 +234,8 @@ def consensus(seed: int) -> Iterator[AttackResult]:
 
 def fmtbo(seed: int) -> Iterator[AttackResult]:
     """Attack four agents on the function f1: their best points, from the ranks of public points."""
-    heard = overhear("f1", STRATEGIES["fmtbo"], NUM_ROUNDS, seed)
-    public_seed = int(json.loads(heard.tasks[0].config["values"])["seed"])
+    heard = overhear("f1", FMTBO, NUM_ROUNDS, seed)
+    public_seed = int(heard.tasks[0].values["seed"])
     ranks = {o.agent: np.asarray(o.arrays["ranks"]) for o in heard.sent("ranks")}
     public = public_points(heard.problem.space, len(ranks["0"]), public_seed)
     best = []

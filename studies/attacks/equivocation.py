@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -37,14 +38,7 @@ LIES = {VICTIM: (MISLED, HELPER), TRUSTING: (VICTIM, MISLED, HELPER), MISLED: (T
 
 @dataclass(frozen=True)
 class Group:
-    """Agents of one secure sum and their true reports.
-
-    Parameters
-    ----------
-    agents : agent -> what it stores about secure sums
-    reports : agent -> its numbers `(SIZE,)`
-    least : smallest sum to which they agree
-    """
+    """Agents of one secure sum: what each stores about sums, its report, and the smallest sum for them."""
 
     agents: Mapping[str, Member]
     reports: Mapping[str, Array]
@@ -79,7 +73,7 @@ def attack(seed: int) -> Iterator[AttackResult]:
     """Run the attacks under the earlier rules and under those of now."""
     for name, run, how in ATTACKS:
         for rules in ("earlier", "present"):
-            error, guess = run(np.random.default_rng(seed), earlier=rules == "earlier")
+            error, guess = run(np.random.default_rng(seed), rules == "earlier")
             error = guess if error is None else error  # agents refuse
             yield AttackResult(f"{name}, {rules} rules", error, guess, "s.d. of reports", SIZE, how)
 
@@ -87,16 +81,11 @@ def attack(seed: int) -> Iterator[AttackResult]:
 # -- equivocation --------------------------------------------------------------------------------------
 
 
-def equivocate(rng: np.random.Generator, *, earlier: bool) -> tuple[float | None, float]:
+def equivocate(rng: np.random.Generator, earlier: bool) -> tuple[float | None, float]:
     """Tell agents different things about who has sent numbers, and unmask one report.
 
-    Parameters
-    ----------
-    earlier : whether agents reveal without signatures
-
-    Returns
-    -------
-    The error, None if agents refuse; and the error of a guess.
+    Returns the error, None if agents refuse, and the error of a guess. Earlier, agents revealed without
+    signatures.
     """
     group = Group.draw([VICTIM, TRUSTING, MISLED, HELPER], rng)
     guess = rms(group.reports[VICTIM])
@@ -109,11 +98,9 @@ def equivocate(rng: np.random.Generator, *, earlier: bool) -> tuple[float | None
         member, boxes = group.agents[agent], group.boxes(agent, sent)
         told = [other in there for other in group.others(agent)]
         if not earlier:
+            task = _task(Phase.REVEAL, 1, boxes=boxes, signatures=signatures[agent])
             try:
-                member = _signed(member, told)
-                member = secure_member.accept_reveal(
-                    _task(Phase.REVEAL, 1, boxes=boxes, signatures=signatures[agent]), member, LEAST
-                )
+                member = secure_member.accept_reveal(task, _signed(member, told), LEAST)
             except WireError:
                 return None, guess
         parts = rounds.reveal(member.private, member.public, told, boxes, member.label())
@@ -170,47 +157,28 @@ def _unmasked(
 # -- the difference of two sums ------------------------------------------------------------------------
 
 
-def nest(rng: np.random.Generator, *, earlier: bool) -> tuple[float | None, float]:
-    """Subtract the sum over agents 1 to 4 after a new observation from the sum over agents 0 to 4 before it.
+def subtract(
+    rng: np.random.Generator, earlier: bool, other: str, repeats: bool = False
+) -> tuple[float | None, float]:
+    """Subtract the sum over agents 1 to 4 from an earlier sum over agents 0 to 4: the report of agent 0.
 
-    The others' new observations change nothing here, so the difference is the report of agent 0.
-
-    Parameters
-    ----------
-    earlier : whether agents sum reports over all their observations with ever other partners
-    """
-    return _subtract(rng, "work after one more trial", repeats=not earlier)
-
-
-def subtract(rng: np.random.Generator, *, earlier: bool) -> tuple[float | None, float]:
-    """Subtract the sum over agents 1 to 4 from the sum over agents 0 to 4, for the same work.
+    Returns the error, None if agents refuse, and the error of a guess.
 
     Parameters
     ----------
-    earlier : whether agents mask the report of one piece of work again and again
-
-    Returns
-    -------
-    The error, None if agents refuse; and the error of a guess.
+    other : name of the second sum's work, if the rules are the earlier ones or reports repeat observations
+    repeats : whether reports are over all observations, of which the others' new ones change nothing here;
+        agents then sum with the same partners, earlier with any
     """
-    return _subtract(rng, "work, by another name" if earlier else "work", repeats=False)
-
-
-def _subtract(rng: np.random.Generator, work: str, repeats: bool) -> tuple[float | None, float]:
-    """Subtract the sum over agents 1 to 4 for some work from the sum over agents 0 to 4."""
     group = Group.draw(list("01234"), rng)
     report = group.reports["0"]
-    whole, group = add_up(group, 1, "work", repeats)
-    assert whole is not None
+    done = exchanged(group, 1, "work", repeats and not earlier)
+    assert done is not None
+    whole = total(group, done)
     guess = rms(whole / len(group.agents) - report)
-    part, _ = add_up(group.without("0"), 2, work, repeats)
-    return None if part is None else rms(whole - part - report), guess
-
-
-def add_up(group: Group, number: int, work: str, repeats: bool = False) -> tuple[Array | None, Group]:
-    """Return the sum of all reports, None if an agent does not mask its own; and the agents after it."""
-    done = exchanged(group, number, work, repeats)
-    return (None, group) if done is None else (total(group, done), replace(group, agents=done.after))
+    rest = replace(group, agents=done.after).without("0")
+    again = exchanged(rest, 2, other if earlier or repeats else "work", repeats and not earlier)
+    return None if again is None else rms(whole - total(rest, again) - report), guess
 
 
 class Exchanged(NamedTuple):
@@ -281,6 +249,8 @@ def _task(phase: Phase, number: int, **arrays: AnyArray) -> Task:
 
 ATTACKS = (
     ("a report, from lies to 3 of 4 agents; the 4th works for the server", equivocate, "zero"),
-    ("a report, from two sums of the same work, over 5 and 4 agents", subtract, "the mean over all 5"),
-    ("a report over all observations, from nested sums over 5 and 4 agents", nest, "the mean over all 5"),
-)
+    ("a report, from two sums of the same work, over 5 and 4 agents",
+     partial(subtract, other="work, by another name"), "the mean over all 5"),
+    ("a report over all observations, from nested sums over 5 and 4 agents",
+     partial(subtract, other="work after one more trial", repeats=True), "the mean over all 5"),
+)  # fmt: skip

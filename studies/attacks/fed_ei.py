@@ -24,13 +24,13 @@ from fbo_flower.algorithms.requests import Rng
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.surrogates import rff, trend
 from fbo_flower.simulation.problems import Problem
-from studies.attacks import fed_ei_ladder, fed_ei_server
+from studies.attacks import fed_ei_server
 from studies.attacks.fed_ei_server import HONEST, NUM_AGENTS, SAME, SHARING, HostileServer, Total
-from studies.attacks.harness import SQUARE, AttackResult, compared, keeping, overhear
+from studies.attacks.harness import SQUARE, AttackResult, compared, overhear
 from studies.papers.ei.problems import PROBLEMS
 
 LINKED = ("Styblinski-5", "draws, .64 in common")
-NUM_ROUNDS, FIRST_ROUND, CHAIN = 16, 6, 9  # rounds, the first one whose rows are linked, links in a chain
+NUM_ROUNDS, FIRST_ROUND = 16, 6  # rounds, the first one whose rows are linked
 WEIGHTS = {"points": 0.0, "points and values": 0.1}  # of squared differences of values
 RESTARTS = 10
 
@@ -38,16 +38,10 @@ RESTARTS = 10
 def attack(seed: int) -> Iterator[AttackResult]:
     """Link rows, let the server and members lie, and read the points of one sum of features."""
     for label in LINKED:
-        yield from linking(PROBLEMS[label](NUM_AGENTS, seed), f"fed-ei, {label}", seed)
+        yield linking(PROBLEMS[label](NUM_AGENTS, seed), f"fed-ei, {label}", seed)
     yield from fed_ei_server.attack(seed)
-    yield from fed_ei_ladder.attack(seed)
     for what in FILLS:
-        found = filled(PROBLEMS[LINKED[0]](NUM_AGENTS, seed), what, seed)
-        told = "the log names the sum" if found.lines else "no line in the log"
-        yield AttackResult(
-            f"fed-ei, a member that fills its table with {what} ({told}): rows that nobody evaluated",
-            found.num_false, 0.0, "rows", found.num_rows, "an honest member",
-        )  # fmt: skip
+        yield filled(PROBLEMS[LINKED[0]](NUM_AGENTS, seed), what, seed)
     yield from first_sum(seed)
 
 
@@ -62,25 +56,23 @@ class Owned:
     owners: Sequence[str]
 
 
-def linking(problem: Problem, what: str, seed: int) -> Iterator[AttackResult]:
-    """Link each row to one of the sum before, and follow the links; of two kinds, report the better."""
+def linking(problem: Problem, what: str, seed: int) -> AttackResult:
+    """Link each row to one of the sum before; of two kinds of links, report the better."""
     sums = watched(problem, seed, NUM_ROUNDS)
-    linked = [sums[number] for number in range(FIRST_ROUND, FIRST_ROUND + CHAIN + 1) if number in sums]
+    linked = [sums[number] for number in range(FIRST_ROUND, NUM_ROUNDS) if number in sums]
     found = {by: follow(linked, weight) for by, weight in WEIGHTS.items()}
-    by = max(found, key=lambda name: float(np.mean(found[name][0])))
-    links, ends = found[by]
-    for name, right in ((f"links by {by} to the sum before", links), (f"chains of {CHAIN} links", ends)):
-        yield AttackResult(
-            f"{what}: {name}", float(np.mean(right)), 1.0 / problem.num_agents, "share that is right",
-            len(right), "any agent",
-        )  # fmt: skip
+    by = max(found, key=lambda name: float(np.mean(found[name])))
+    return AttackResult(
+        f"{what}: links by {by} to the sum before", float(np.mean(found[by])), 1.0 / problem.num_agents,
+        "share that is right", len(found[by]), "any agent",
+    )  # fmt: skip
 
 
 def watched(problem: Problem, seed: int, num_rounds: int) -> dict[int, Owned]:
     """Run a study with secure sums; return the rows of each round's sum."""
-    server, kept = keeping(FedEI)
-    trials = overhear(problem, server, num_rounds, seed).study.trials
-    totals = [(one.round, Total(tuple(a), sums)) for one in kept for a, sums in one.replies.groups]
+    heard = overhear(problem, FedEI, num_rounds, seed)
+    totals = [(one.round, Total(tuple(a), sums)) for one in heard.kept for a, sums in one.replies.groups]
+    trials = heard.study.trials
     points = np.array([problem.space.encode(config) for config in trials["config"]])
     found: dict[int, Owned] = {}
     for number, total in totals:
@@ -93,10 +85,10 @@ def watched(problem: Problem, seed: int, num_rounds: int) -> dict[int, Owned]:
     return found
 
 
-def follow(sums: Sequence[Owned], weight: float) -> tuple[list[bool], list[bool]]:
-    """Return for each link whether both rows have one owner, and for each chain whether both ends have.
+def follow(sums: Sequence[Owned], weight: float) -> list[bool]:
+    """Return for each link whether both rows have one owner.
 
-    A chain that finds no row in a sum, for instance because it was lost, waits for the next one.
+    A row that finds none in a sum, for instance because its owner's was lost, waits for the next one.
 
     Parameters
     ----------
@@ -114,7 +106,7 @@ def follow(sums: Sequence[Owned], weight: float) -> tuple[list[bool], list[bool]
             ends[chain] = rows[row], owned.owners[row]
         new = sorted(set(range(len(rows))) - {row for _, row in taken})
         ends += [(rows[row], owned.owners[row]) for row in new]
-    return links, [ends[chain][1] == owner for chain, owner in enumerate(sums[0].owners)]
+    return links
 
 
 # -- members that lie ----------------------------------------------------------------------------------
@@ -155,35 +147,23 @@ class Filler(FedEI):
         return Unbounded(table=table, level=np.zeros(trend.NUM_SUMS))
 
 
-@dataclass(frozen=True)
-class Filled:
-    """What an honest server has after a sum with a member that fills its table.
-
-    Parameters
-    ----------
-    num_rows, num_false : rows in the pool, and those that no honest agent has evaluated
-    lines : what the server logs
-    """
-
-    num_rows: int
-    num_false: int
-    lines: Sequence[str]
-
-
-def filled(problem: Problem, what: str, seed: int) -> Filled:
-    """Sum tables of which the last agent fills its own; return what an honest server has then."""
+def filled(problem: Problem, what: str, seed: int) -> AttackResult:
+    """Sum tables of which the last agent fills its own; count the false rows that an honest server has."""
     liar = str(problem.num_agents - 1)
     filler = type("Filler", (Filler,), {"fills": what})(secure_sums=HONEST.secure_sums)
     agents = HostileServer(problem, seed, others={liar: filler})
     small = slots.num_slots(2 * problem.num_agents)
     total = agents.add_up(agents.tasks(replace(SHARING, slots=small)))
-    server, rng = HONEST, np.random.default_rng(seed)
-    before = server.init(Federation(problem.space, tuple(agents.points)), rng)
+    before = HONEST.init(Federation(problem.space, tuple(agents.points)), np.random.default_rng(seed))
     groups = None if total is None else [(total.agents, total.sums)]
-    state = server.tell(before, Phase.TRAIN, Replies({}, Part, groups))
+    state = HONEST.tell(before, Phase.TRAIN, Replies({}, Part, groups))
     honest = [agent for agent in agents.points if agent != liar]
-    false = [row for row in state.rows if not any(agents.has_made(agent, row) for agent in honest)]
-    return Filled(len(state.rows), len(false), server.progress_lines(state, before))
+    false = sum(not any(agents.has_made(agent, row) for agent in honest) for row in state.rows)
+    told = "the log names the sum" if HONEST.progress_lines(state, before) else "no line in the log"
+    return AttackResult(
+        f"fed-ei, a member that fills its table with {what} ({told}): rows that nobody evaluated",
+        false, 0.0, "rows", len(state.rows), "an honest member",
+    )  # fmt: skip
 
 
 # -- one sum of features -------------------------------------------------------------------------------

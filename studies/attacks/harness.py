@@ -5,12 +5,11 @@ An attack says who overhears what, what the attacker concludes from it, and what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.messages import Replies
@@ -69,59 +68,42 @@ def beside(secret: str, pairs: Sequence[tuple[float, float]], unit: str, how: st
 # -- what a server hears ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Overheard:
+class Overheard(NamedTuple):
     """One task or report as the server sees it."""
 
     agent: str
     round: int
     arrays: Mapping[str, AnyArray]
-    config: Mapping[str, Any]
+    values: Mapping[str, Any]
 
 
-class TappedGrid(InProcessGrid):
-    """A grid that records all tasks and reports; disclosed trials serve as the truth, not as evidence."""
+class Kept(NamedTuple):
+    """What a server was told at once: the round, the replies, and its state before and after them."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.tasks: list[Overheard] = []
-        self.reports: list[Overheard] = []
-
-    def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """Send messages and record their tasks."""
-        messages = list(messages)
-        self.tasks += [o for m in messages if (o := _read(m.content)) is not None]
-        return super().push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Receive replies and record their reports."""
-        replies = list(super().pull_messages(message_ids))
-        contents = [reply.content for reply in replies if not reply.has_error()]
-        self.reports += [o for content in contents if (o := _read(content)) is not None]
-        return replies
-
-
-def _read(content: RecordDict) -> Overheard | None:
-    arrays, config = content.get("arrays"), content.get("config")
-    if not isinstance(arrays, ArrayRecord) or not isinstance(config, ConfigRecord) or "round" not in config:
-        return None  # a message of the registration
-    return Overheard(
-        str(config["agent"]),
-        int(str(config["round"])),
-        {name: array.numpy() for name, array in arrays.items()},
-        dict(config),
-    )
+    round: int
+    replies: Replies
+    before: Any
+    after: Any
 
 
 @dataclass
 class Heard:
-    """A study, its algorithm's options, all tasks and reports in order, and the draws of a guesser."""
+    """What a server heard in a study.
+
+    Parameters
+    ----------
+    problem, study : the study, with its trials as the truth, not as evidence
+    options : of its algorithm
+    kept : what the server was told
+    tasks : what it sent, in order
+    draws : of a guesser
+    """
 
     problem: Problem
     study: Study
     options: Mapping[str, Any]
+    kept: list[Kept]
     tasks: list[Overheard]
-    reports: list[Overheard]
     draws: np.random.Generator
 
     @property
@@ -136,7 +118,10 @@ class Heard:
 
     def sent(self, name: str, agent: str | None = None) -> list[Overheard]:
         """Return the reports that hold an array of this name, of all agents or of one."""
-        return [o for o in self.reports if name in o.arrays and agent in {None, o.agent}]
+        told = ((one.round, a, r) for one in self.kept for a, r in one.replies.items())
+        return [
+            Overheard(a, k, r.arrays, r.values) for k, a, r in told if name in r.arrays and agent in {None, a}
+        ]
 
     def told(self, name: str, agent: str | None = None) -> list[Overheard]:
         """Return the tasks that hold an array of this name, to all agents or to one."""
@@ -157,7 +142,7 @@ class Heard:
 
 def overhear(
     problem: str | Problem,
-    server: type[TuningStrategy],
+    kind: type[Algorithm[Any]],
     num_rounds: int | None,
     seed: int,
     *,
@@ -173,37 +158,18 @@ def overhear(
     problem : or its name
     server_seed : -1: that of the agents; None: the server has none
     start : further arguments of the server's start
-    options : of the server
+    options : of the algorithm
     """
-    if isinstance(problem, str):
-        problem = make_problem(problem, num_agents, seed, {})
-    made = server(num_agents=problem.num_agents, seed=seed if server_seed == -1 else server_seed, **options)
-    app = client_app(problem, problem.space, seed=seed, disclose="trials")
-    grid = TappedGrid(app, problem.num_agents)
-    study = made.start(grid, num_rounds=num_rounds, **(start or {})).study
-    heard = (dict(made.algorithm.options()), grid.tasks, grid.reports)
-    return Heard(problem, study, *heard, np.random.default_rng(seed))
-
-
-class Kept(NamedTuple):
-    """What a server was told at once: the round, the replies, and its state before and after them."""
-
-    round: int
-    replies: Replies
-    before: Any
-    after: Any
-
-
-def keeping(kind: type[Algorithm[Any]]) -> tuple[type[TuningStrategy], list[Kept]]:
-    """Return a strategy with this algorithm, and the list in which it keeps what it is told."""
+    tasks: list[Overheard] = []
     kept: list[Kept] = []
-    rounds: list[int] = []
 
     @dataclass(frozen=True, kw_only=True)
     class Curious(kind):  # type: ignore[misc, valid-type]  # mypy wants a class that it knows
         def ask(self, state: Any, phase: Any, server_round: int, *rest: Any) -> Any:
+            after, asked = super().ask(state, phase, server_round, *rest)
+            tasks.extend(Overheard(agent, t.round, t.arrays, t.values) for agent, t in asked.items())
             rounds.append(server_round)
-            return super().ask(state, phase, server_round, *rest)
+            return after, asked
 
         def tell(self, state: Any, phase: Any, replies: Replies) -> Any:
             after = super().tell(state, phase, replies)
@@ -213,7 +179,13 @@ def keeping(kind: type[Algorithm[Any]]) -> tuple[type[TuningStrategy], list[Kept
     class Server(TuningStrategy):
         algorithm_class = Curious
 
-    return Server, kept
+    rounds: list[int] = []
+    if isinstance(problem, str):
+        problem = make_problem(problem, num_agents, seed, {})
+    made = Server(num_agents=problem.num_agents, seed=seed if server_seed == -1 else server_seed, **options)
+    grid = InProcessGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), problem.num_agents)
+    study = made.start(grid, num_rounds=num_rounds, **(start or {})).study
+    return Heard(problem, study, made.algorithm.options(), kept, tasks, np.random.default_rng(seed))
 
 
 # -- arithmetic ------------------------------------------------------------------------------------

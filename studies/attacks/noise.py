@@ -1,8 +1,8 @@
 """Attack the noise of DP-FTS: draw it again, from a second answer of the agent or from the study's files.
 
 Local noise. A server asks an agent twice for the same trial. If the noise comes from a generator that the
-agent seeds by the trial, both answers hold the same draws. A second request with another noise multiplier, or
-with features that make the message 0, then gives the noise, and the first answer gives the message.
+agent seeds by the trial, both answers hold the same draws. A second request with features that make the
+message 0 then gives the noise, and the first answer gives the message.
 
 Central noise. The study's files hold the strategy's seed. Who sees a released sum draws the server's noise
 again from that seed and subtracts it.
@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fbo_flower import strategies
 from fbo_flower.algorithms import DPFTS
 from fbo_flower.algorithms.records import AgentState, Array, Phase, Task, Trials, floats
 from fbo_flower.algorithms.run_task import run_task
@@ -32,12 +31,12 @@ from studies.attacks.harness import AttackResult, compared, overhear, rms
 NUM_MESSAGES, NUM_OBSERVATIONS = 20, 8
 NUM_AGENTS, NUM_ROUNDS = 8, 12
 MULTIPLIER = 1.0
-_UNIT = "r.m.s. of messages"
 
 
 def attack(seed: int) -> Iterator[AttackResult]:
     """Attack local noise and central noise, each drawn from a seed and from the operating system."""
-    yield from _local_noise(seed)
+    yield _local_noise("from the seed of a simulated agent", False, seed)
+    yield _local_noise("from the device", True, seed)
     for name, server_seed in (("with a seed", seed), ("without a seed", None)):
         sums, noise, rebuilt = central_noise(server_seed, seed)
         text = f"DP-FTS, central noise, strategy {name}: sums before noise, from the study's files"
@@ -48,56 +47,24 @@ def attack(seed: int) -> Iterator[AttackResult]:
 # -- local noise: the same trial asked for twice ---------------------------------------------------
 
 
-def _local_noise(seed: int) -> Iterator[AttackResult]:
-    for name, pairs in (
-        ("from a seeded generator in floating point (control)", _answers_with_repeated_noise(seed)),
-        ("from the device", _answers(seed, device=True)),
-    ):
-        # w1 = m + z1 n, w2 = m + z2 n with z2 = 2 z1: m = 2 w1 - w2
-        errors = [2 * first - second - message for message, first, second in pairs]
-        yield _row(f"noise {name}: the message, from two noise multipliers", errors, pairs)
-    for name, device in (("from the seed of a simulated agent", False), ("from the device", True)):
-        pairs = _answers(seed, device=device, without_features=True)
-        errors = [first - second - message for message, first, second in pairs]  # w2 = n
-        yield _row(f"noise {name}: the message, from a request with frequencies 0", errors, pairs)
-
-
-def _row(secret: str, errors: list[Array], pairs: list[tuple[Array, Array, Array]]) -> AttackResult:
-    unit = rms(np.array([message for message, _, _ in pairs]))
-    return compared(f"DP-FTS, local {secret}", np.array(errors) / unit, 1.0, _UNIT, "zeros")
-
-
-def _answers(seed: int, device: bool, without_features: bool = False) -> list[tuple[Array, Array, Array]]:
-    """Return every agent's message before noise, its answer, and its answer to a second request.
-
-    The second request has another noise multiplier, or features of which the message does not depend on the
-    observations.
-    """
+def _local_noise(name: str, device: bool, seed: int) -> AttackResult:
+    """Ask agents for a message in the shared features, then in features in which it is 0."""
     algorithm = DPFTS(noise="local", noise_multiplier=MULTIPLIER)
-    clear = replace(algorithm, noise_multiplier=0.0)
-    found = []
+    uniform = secrets.randbelow if device else None
+    errors, messages = [], []
     for number in range(NUM_MESSAGES):
         state, task = _agent(seed, number, algorithm.num_features)
-        if without_features:
-            phases = np.full(algorithm.num_features, np.pi / 2)
-            arrays = {"frequencies": np.zeros_like(task.arrays["frequencies"]), "phases": phases}
-            second = replace(task, arrays=arrays), algorithm
-        else:
-            second = task, replace(algorithm, noise_multiplier=2 * MULTIPLIER)
-        uniform = secrets.randbelow if device else None
-        requests = [(task, clear), (task, algorithm), second]
-        message, one, two = (_answer(a, t, state, number, uniform) for t, a in requests)
-        found.append((message, one, two))
-    return found
-
-
-def _answers_with_repeated_noise(seed: int) -> list[tuple[Array, Array, Array]]:
-    """Return answers of agents that scale the same floating-point noise by the noise multiplier."""
-    found = []
-    for number, (message, _, _) in enumerate(_answers(seed, device=False)):
-        noise = 2 * MULTIPLIER * generator(seed, "noise", number).standard_normal(len(message))
-        found.append((message, message + noise, message + 2 * noise))
-    return found
+        phases = np.full(algorithm.num_features, np.pi / 2)
+        nothing = {"frequencies": np.zeros_like(task.arrays["frequencies"]), "phases": phases}
+        clear = replace(algorithm, noise_multiplier=0.0)
+        message = _answer(clear, task, state, number, uniform)
+        first = _answer(algorithm, task, state, number, uniform)
+        errors.append(
+            first - _answer(algorithm, replace(task, arrays=nothing), state, number, uniform) - message
+        )
+        messages.append(message)
+    text = f"DP-FTS, local noise {name}: the message, from a request with frequencies 0"
+    return compared(text, np.array(errors) / rms(np.array(messages)), 1.0, "r.m.s. of messages", "zeros")
 
 
 def _agent(seed: int, number: int, num_features: int) -> tuple[AgentState, Task]:
@@ -141,7 +108,7 @@ def central_noise(server_seed: int | None, seed: int) -> tuple[Array, Array, Arr
     """
     with TemporaryDirectory() as directory:
         heard = overhear(
-            "gp-samples", strategies.DPFTS, NUM_ROUNDS, seed, num_agents=NUM_AGENTS,
+            "gp-samples", DPFTS, NUM_ROUNDS, seed, num_agents=NUM_AGENTS,
             server_seed=server_seed, start={"journal": Path(directory) / "study.db"}, sampling_rate=1.0,
             schedule=0.0, noise_multiplier=MULTIPLIER, num_candidates=32, num_path_features=32,
         )  # fmt: skip

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower import algorithms
+from fbo_flower.algorithms import DPFTS, FedPNE
 from fbo_flower.algorithms.records import Array, floats
-from fbo_flower.strategies import DPFTS, FedPNE
 from studies.attacks import equivocation
-from studies.attacks.harness import AttackResult, compared, keeping, overhear
+from studies.attacks.harness import AttackResult, compared, overhear
 
 NUM_AGENTS, LEAST = 8, 3
 NUM_ROUNDS, SAMPLING_RATE, NUM_FEATURES = 60, 0.5, 20
@@ -54,11 +53,10 @@ def _many_sums(seed: int) -> AttackResult:
     """Fit one message per agent to all sums by ridge regression, and return its error."""
     options: dict[str, Any] = {"noise_multiplier": 1.0, "num_features": NUM_FEATURES}
     options |= {"num_agents": NUM_AGENTS, "sampling_rate": SAMPLING_RATE}
-    server, kept = keeping(algorithms.DPFTS)
-    overhear("gp-samples", server, NUM_ROUNDS, seed, secure_sums=LEAST, **options)
+    summed = overhear("gp-samples", DPFTS, NUM_ROUNDS, seed, secure_sums=LEAST, **options)
     known = [
         ({agent: float(one.before.collection.shares[agent][0]) for agent in agents}, sums["sums"][0])
-        for one in kept
+        for one in summed.kept
         if one.before.collection is not None
         for agents, sums in one.replies.groups
     ][SKIPPED:]  # agent -> its share, and the sum (M,)

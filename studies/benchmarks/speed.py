@@ -58,7 +58,6 @@ from fbo_flower.strategies.exchange import send_and_receive
 from studies.attacks.equivocation import Group, exchanged, total
 from studies.experiment import head, row, run
 from studies.papers.local_peers import fitted_process
-from studies.papers.pne.reference import pull_many
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("flwr", "ray", "numpy", "scipy", "scikit-learn", "PyXAB", "POT", "botorch", "torch", "optuna")
@@ -430,10 +429,12 @@ def hct_regret(pulls: int, ours: bool, number: int) -> float:
         return known[key]
 
     if ours:
-        tree = hct.Tree(hct.HCTOptions(problem.dimension))
-        place = lambda depth, index: partition.centre(depth, [index], problem.dimension)[0]  # noqa: E731
-        cells = pull_many(tree, pulls, lambda depth, index: value(place(depth, index)), noise)
-        values = np.array([value(place(h, i)) for h, i in zip(tree.depth, tree.index, strict=True)])[cells]
+        tree, values = hct.Tree(hct.HCTOptions(problem.dimension)), np.empty(pulls)
+        for t, e in enumerate(noise.tolist()):
+            cell = tree.select()
+            centre = partition.centre(tree.depth[cell], [tree.index[cell]], problem.dimension)[0]
+            values[t] = value(centre)
+            tree.learn(cell, values[t] + e)
     else:
         algorithm, values = pyxab_hct(problem.dimension), np.empty(pulls)
         for t, e in enumerate(noise.tolist()):

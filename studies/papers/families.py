@@ -128,7 +128,7 @@ def run_one(label: str, row: str, seed: int, agents: dict[str, int], budget: int
             rounds, options = None, {**options, "budget": budget, "deterministic": bool(table)}
         study = runs.run(made, algorithm, options, rounds, seed)
         if np.isfinite(optimum).all():
-            best = [noiseless(study, str(a), optimum[a], budget) for a in range(num_agents)]
+            best = [best_without_noise(study, str(a), optimum[a], budget) for a in range(num_agents)]
             values = np.array(best)
         else:
             values = runs.best_so_far(study, made, budget)
@@ -136,15 +136,8 @@ def run_one(label: str, row: str, seed: int, agents: dict[str, int], budget: int
     return {"best": np.maximum.accumulate(values, axis=1), "CPU seconds": np.array(seconds)}
 
 
-def noiseless(study: Study, agent: str, optimum: float, budget: int) -> Array:
-    """Return the noiseless values `(budget,)` of an agent's evaluations, in order.
-
-    A row with several pulls counts once per pull; the last value of an agent that stopped early is repeated.
-    """
-    mine = study.trials.where(agent=agent)
-    order = np.argsort(mine["trial"], kind="stable")
-    regret = np.asarray(mine["regret"], dtype=np.float64)[order]
-    values = np.repeat(optimum - regret, np.asarray(mine["pulls"], dtype=np.int64)[order])[:budget]
-    padded = np.full(budget, values[-1])
-    padded[: len(values)] = values
-    return padded
+def best_without_noise(study: Study, agent: str, optimum: float, budget: int) -> Array:
+    """Return the best noiseless value after each evaluation, `(budget,)`; after an early end, the last."""
+    mine = study.regret.where(agent=agent)
+    place = np.searchsorted(mine["evaluations"], np.arange(1, budget + 1))
+    return np.asarray(optimum - mine["simple"][np.minimum(place, len(mine) - 1)], dtype=np.float64)

@@ -1,8 +1,8 @@
 """Agents that lie in well-formed reports, which pass every check of the wire format.
 
 A liar evaluates as the others do, but changes what its reports say of its objective: the weights of FTS, the
-posterior mean and the mean of the warm-up in Co-KG, the cell means of PF-PNE. The trials that it discloses
-stay true; no other agent uses them.
+posterior mean and the mean of the warm-up in Co-KG, the values of rows in `fed-ei`, the cell means of PF-PNE.
+The trials that it discloses stay true; no other agent uses them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, RecordDict
 
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.surrogates.trend import LARGEST
 from fbo_flower.simulation import Fault
 
-TOLD = ("weights", "mean", "means", "moments")  # arrays of a report that describe the objective
+TOLD = ("weights", "mean", "means", "moments", "rows")  # what reports say of the objective
 ALWAYS = range(1, 10**9)  # all rounds
 Told = dict[str, Array]  # the arrays of a report
 LIES: Mapping[str, Callable[[Array], Array]] = {
@@ -46,6 +47,8 @@ def liars(kind: str, num_agents: int, num_liars: int) -> dict[int, Fault]:
     def false(name: str, told: Array) -> Array:
         if name == "moments":  # number, mean, deviation: only the mean can take any value
             return np.array([told[0], LIES[kind](told[1:2])[0], told[2]])
+        if name == "rows":  # of `fed-ei`: points, and a value each
+            return np.column_stack([told[:, :-1], np.clip(LIES[kind](told[:, -1]), -LARGEST, LARGEST)])
         return LIES[kind](told)
 
     def tell(told: Told) -> Told:

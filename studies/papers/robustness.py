@@ -24,6 +24,7 @@ NUM_LIARS = 4
 _SMALL = {"num_candidates": 128, "num_path_features": 64, "num_initial": NUM_INITIAL}
 _FTS = {**_SMALL, "lengthscale": 0.03, "num_features": 100, "schedule": "1-1/sqrt(t)"}
 _CO_KG = {"num_points": 100}
+_FEW = {"num_initial": 2}
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,17 @@ def families(quick: bool) -> dict[str, Family]:
             "simple",
             4 if quick else 10,
             ("co-kg", {**_CO_KG, "framework": "no-collaboration"}),
-            {weights: ("co-kg", {**_CO_KG, "weights": weights}) for weights in ("uniform", "reliability")},
+            {
+                "barycenter": ("co-kg", _CO_KG),
+                "reliability": ("co-kg", {**_CO_KG, "weights": "reliability"}),
+            },
+        ),
+        "fed-ei": Family(
+            "f1",
+            "simple",
+            6 if quick else 20,
+            ("ei", _FEW),
+            {"pool": ("fed-ei", {**_FEW, "secure_sums": 0})},
         ),
         "pf-pne": Family(
             "double-sine",
@@ -85,7 +96,7 @@ def parts(quick: bool, directory: Path) -> list[Part]:
     return [Part("liars", run_variant, list(rows), rows, seeds, {"quick": quick}, "alone")]
 
 
-EXPERIMENT = Experiment("Honest agents among liars: FTS, Co-KG and PF-PNE compared with tuning alone", parts)
+EXPERIMENT = Experiment("Honest agents among liars, compared with tuning alone", parts)
 
 
 def run_variant(name: str, row: str, seed: int, quick: bool) -> Arrays:

@@ -57,32 +57,28 @@ def regions(table: Array, halvings: int) -> list[IntArray]:
     """Return the rows of `2^halvings` regions of equal size: halve the longer side of each in turn."""
     parts = [np.arange(len(table))]
     for _ in range(halvings):
-        parts = [half for part in parts for half in _halves(table, part)]
+        halves: list[IntArray] = []
+        for part in parts:
+            places = table[part, :2]
+            axis = int(np.argmax(np.ptp(places, axis=0)))
+            order = np.lexsort((part, places[:, 1 - axis], places[:, axis]))
+            halves += [part[order[: len(part) // 2]], part[order[len(part) // 2 :]]]
+        parts = halves
     return parts
-
-
-def _halves(table: Array, part: IntArray) -> tuple[IntArray, IntArray]:
-    places = table[part, :2]
-    axis = int(np.argmax(np.ptp(places, axis=0)))
-    order = np.lexsort((part, places[:, 1 - axis], places[:, axis]))
-    middle = len(part) // 2
-    return part[order[:middle]], part[order[middle:]]
 
 
 HALVINGS = 5
 NUM_TRAIN = 200
-SPACE = SearchSpace(
-    {
-        "ensemble": Categorical(["boosting", "forest"]),
-        "num_trees": Int(5, 100, log=True),
-        "max_depth": Int(1, 10),
-        "max_features": Float(0.1, 1.0),
-        "min_leaf": Int(1, 32, log=True),
-        "learning_rate": Float(0.01, 1.0, log=True, active_when={"ensemble": "boosting"}),
-        "subsample": Float(0.3, 1.0, active_when={"ensemble": "boosting"}),
-        "max_samples": Float(0.3, 1.0, active_when={"ensemble": "forest"}),
-    }
-)
+SPACE = SearchSpace({
+    "ensemble": Categorical(["boosting", "forest"]),
+    "num_trees": Int(5, 100, log=True),
+    "max_depth": Int(1, 10),
+    "max_features": Float(0.1, 1.0),
+    "min_leaf": Int(1, 32, log=True),
+    "learning_rate": Float(0.01, 1.0, log=True, active_when={"ensemble": "boosting"}),
+    "subsample": Float(0.3, 1.0, active_when={"ensemble": "boosting"}),
+    "max_samples": Float(0.3, 1.0, active_when={"ensemble": "forest"}),
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -105,11 +101,23 @@ class CaliforniaTrees(Problem):
         return self.true_value(config, context.partition)
 
     def true_value(self, config: Config, partition: int) -> float:
+        from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor  # takes a second
+
         self.check_partition(partition)
         train, validation = _region(str(data_file(CALIFORNIA_FILE)), partition, self.seed)
-        model = _ensemble(config, random_state=partition)
-        model.fit(*train)
-        return float(model.score(*validation))
+        shared: dict[str, Any] = {
+            "n_estimators": int(number(config, "num_trees")),
+            "max_depth": int(number(config, "max_depth")),
+            "max_features": number(config, "max_features"),
+            "min_samples_leaf": int(number(config, "min_leaf")),
+            "random_state": partition,
+        }
+        if config["ensemble"] == "forest":
+            model = RandomForestRegressor(max_samples=number(config, "max_samples"), **shared)
+        else:
+            rate, subsample = number(config, "learning_rate"), number(config, "subsample")
+            model = GradientBoostingRegressor(learning_rate=rate, subsample=subsample, **shared)
+        return float(model.fit(*train).score(*validation))
 
 
 @lru_cache(maxsize=64)
@@ -119,21 +127,3 @@ def _region(path: str, partition: int, seed: int) -> tuple[Rows, Rows]:
     order = generator(seed, CaliforniaTrees.name, "split", partition).permutation(len(y))
     train, validation = np.split(order, [NUM_TRAIN])
     return Rows(x[train], y[train]), Rows(x[validation], y[validation])
-
-
-def _ensemble(config: Config, random_state: int) -> Any:
-    """Return the unfitted ensemble of a configuration."""
-    from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor  # take a second to import
-
-    shared: dict[str, Any] = {
-        "n_estimators": int(number(config, "num_trees")),
-        "max_depth": int(number(config, "max_depth")),
-        "max_features": number(config, "max_features"),
-        "min_samples_leaf": int(number(config, "min_leaf")),
-        "random_state": random_state,
-    }
-    if config["ensemble"] == "forest":
-        return RandomForestRegressor(max_samples=number(config, "max_samples"), **shared)
-    return GradientBoostingRegressor(
-        learning_rate=number(config, "learning_rate"), subsample=number(config, "subsample"), **shared
-    )

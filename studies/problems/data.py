@@ -55,24 +55,17 @@ def standardised(
 
 
 def data_file(name: str) -> Path:
-    """Return the path of the data file `name`.
-
-    Raises
-    ------
-    ConfigError
-        If `FBO_FLOWER_DATA` is not set or its directory has no such file; the error says how to get it.
-    """
+    """Return the path of the data file `name`; ConfigError that says how to get it if it is not there."""
     directory = os.environ.get(DATA_VARIABLE)
-    recipe = RECIPES.get(name, "put it there")
     if not directory:
         raise ConfigError(
             f"{name}: expected in the directory named by {DATA_VARIABLE}, which is not set; "
-            f"{recipe} and set {DATA_VARIABLE} to its directory"
+            f"{RECIPES[name]} and set {DATA_VARIABLE} to its directory"
         )
     path = path_of(directory, DATA_VARIABLE) / name
     if not path.is_file():
         raise ConfigError(
-            f"{name}: expected in {directory} ({DATA_VARIABLE}), but there is no such file; {recipe}"
+            f"{name}: expected in {directory} ({DATA_VARIABLE}), but there is no such file; {RECIPES[name]}"
         )
     return path
 
@@ -80,14 +73,13 @@ def data_file(name: str) -> Path:
 def convert_landmine(mat_path: str | Path, out_dir: str | Path) -> Path:
     """Split each field of `LandmineData.mat` into two halves as the authors of FTS did, and save the halves.
 
+    Returns the npz file, with the arrays `X_train, y_train, field_train, X_test, y_test, field_test`, fields
+    one after another.
+
     Parameters
     ----------
     mat_path : a MATLAB file with cell arrays `feature` (29 of `(n_k, 9)`) and `label` (29 of `(n_k, 1)`)
     out_dir : created if it does not exist
-
-    Returns
-    -------
-    The npz file: `X_train, y_train, field_train, X_test, y_test, field_test`, fields one after another.
 
     Raises
     ------
@@ -96,16 +88,15 @@ def convert_landmine(mat_path: str | Path, out_dir: str | Path) -> Path:
     """
     from sklearn.model_selection import train_test_split
 
-    train: list[_Rows] = []
-    test: list[_Rows] = []
+    halves: dict[str, list[tuple[Any, ...]]] = {"train": [], "test": []}
     for field, (x, y) in enumerate(_read_fields(Path(mat_path))):
-        x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=0.5, stratify=y, random_state=0)
-        train.append((x_train, y_train, np.full(len(y_train), field, dtype=np.int16)))
-        test.append((x_test, y_test, np.full(len(y_test), field, dtype=np.int16)))
+        parts = train_test_split(x, y, test_size=0.5, stratify=y, random_state=0)
+        for name, x_half, y_half in zip(halves, parts[:2], parts[2:], strict=True):
+            halves[name].append((x_half, y_half, np.full(len(y_half), field, dtype=np.int16)))
     arrays = {
-        f"{column}_{half}": np.concatenate([rows[index] for rows in halves])
-        for half, halves in (("train", train), ("test", test))
-        for index, column in enumerate(("X", "y", "field"))
+        f"{column}_{half}": np.concatenate(parts)
+        for half, rows in halves.items()
+        for column, parts in zip(("X", "y", "field"), zip(*rows, strict=True), strict=True)
     }
     path = path_of(out_dir) / LANDMINE_FILE
     with atomic_file(path) as stream:
@@ -113,47 +104,30 @@ def convert_landmine(mat_path: str | Path, out_dir: str | Path) -> Path:
     return path
 
 
-_Rows = tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.int16]]
-
-
 def _read_fields(path: Path) -> list[tuple[NDArray[np.float64], NDArray[np.int8]]]:
-    cells = _read_cells(path)
-    fields = []
-    for field, (feature, label) in enumerate(zip(cells["feature"], cells["label"], strict=True)):
-        try:
-            x = np.ascontiguousarray(feature, dtype=np.float64)
-            y = np.ravel(np.asarray(label, dtype=np.float64))
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"{path}: field {field}: expected arrays of numbers ({error})") from error
-        if x.ndim != 2 or x.shape[0] != y.size or not np.isfinite(x).all():
-            raise ConfigError(
-                f"{path}: field {field}: expected a finite row of features per label, "
-                f"got features {x.shape} and {y.size} labels"
-            )
-        num_mines = int(np.sum(y == 1))
-        if not np.isin(y, (0, 1)).all() or min(num_mines, y.size - num_mines) < 2:
-            raise ConfigError(
-                f"{path}: field {field}: expected labels 0 and 1, two or more of each, "
-                f"got values {np.unique(y)[:5].tolist()} with {num_mines} ones"
-            )
-        fields.append((x, y.astype(np.int8)))
-    return fields
-
-
-def _read_cells(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the two cell arrays, each as `NUM_LANDMINE_FIELDS` objects."""
     from scipy.io import loadmat
 
     if not path.is_file():
         raise ConfigError(f"{path}: expected a MATLAB file, but there is no such file")
     try:
         content = loadmat(path, variable_names=["feature", "label"])
+        fields = [
+            (np.ascontiguousarray(x, dtype=np.float64), np.ravel(np.asarray(y, dtype=np.float64)))
+            for x, y in zip(np.ravel(content["feature"]), np.ravel(content["label"]), strict=True)
+        ]
     except Exception as error:  # on other files scipy raises IndexError, TypeError and others
-        raise ConfigError(f"{path}: expected a MATLAB file (version 7.2 or older), got: {error}") from error
-    cells = {name: np.ravel(content.get(name, ())) for name in ("feature", "label")}
-    for name, cell in cells.items():
-        if cell.size != NUM_LANDMINE_FIELDS:
+        raise ConfigError(
+            f"{path}: expected a MATLAB file (version 7.2 or older) with cell arrays feature and label of "
+            f"numbers, got: {error!r}"
+        ) from error
+    if len(fields) != NUM_LANDMINE_FIELDS:
+        raise ConfigError(f"{path}: expected {NUM_LANDMINE_FIELDS} fields, got {len(fields)}")
+    for field, (x, y) in enumerate(fields):
+        if x.ndim != 2 or len(x) != len(y) or not np.isfinite(x).all():
             raise ConfigError(
-                f"{path}: {name}: expected a cell array of {NUM_LANDMINE_FIELDS} fields, got {cell.size}"
+                f"{path}: field {field}: expected a finite row of features per label, "
+                f"got features {x.shape} and {y.size} labels"
             )
-    return cells
+        if not np.isin(y, (0, 1)).all() or min(np.sum(y == 1), np.sum(y == 0)) < 2:
+            raise ConfigError(f"{path}: field {field}: expected labels 0 and 1, two or more of each")
+    return [(x, y.astype(np.int8)) for x, y in fields]

@@ -78,8 +78,6 @@ def roc_auc(labels: ArrayLike, scores: ArrayLike) -> float:
     """
     positive = np.asarray(labels) == 1
     count, others = int(positive.sum()), int((~positive).sum())
-    if not count or not others:
-        raise ValueError(f"labels: expected both classes, got {count} positive and {others} negative")
     ranks = rankdata(np.asarray(scores))[positive].sum()
     above = 2.0 * ranks - count * (count + 1)  # twice the pairs of which the positive has the larger score
     return float(above / count / (2 * others))
@@ -88,22 +86,17 @@ def roc_auc(labels: ArrayLike, scores: ArrayLike) -> float:
 @lru_cache(maxsize=2)
 def _fields(path: str) -> list[tuple[Rows, Rows]]:
     with np.load(path, allow_pickle=False) as data:
-        missing = {"X_train", "y_train", "field_train", "X_test", "y_test", "field_test"} - set(data.files)
-        if missing:
-            raise ConfigError(f"{path}: expected the arrays {', '.join(sorted(missing))}, found none")
-        arrays = dict(data)
-    found = np.intersect1d(arrays["field_train"], arrays["field_test"])
-    if not np.array_equal(found, np.arange(NUM_LANDMINE_FIELDS)):
-        raise ConfigError(f"{path}: expected fields 0..{NUM_LANDMINE_FIELDS - 1}, got {found.tolist()}")
-    halves = [
-        (arrays[f"X_{half}"], arrays[f"y_{half}"], arrays[f"field_{half}"]) for half in ("train", "test")
-    ]
-
-    def rows(k: int) -> tuple[Rows, Rows]:
-        train, test = (
-            Rows(x[field == k].astype(np.float64, order="C"), y[field == k].astype(np.intp))
-            for x, y, field in halves
-        )
-        return train, test
-
-    return [rows(k) for k in range(NUM_LANDMINE_FIELDS)]
+        try:
+            halves = [[data[f"{name}_{half}"] for name in ("X", "y", "field")] for half in ("train", "test")]
+        except KeyError as error:
+            raise ConfigError(
+                f"{path}: expected arrays as `studies data landmine` writes them: {error}"
+            ) from error
+    fields = range(NUM_LANDMINE_FIELDS)
+    if any(np.unique(field).tolist() != list(fields) for _, _, field in halves):
+        raise ConfigError(f"{path}: expected fields 0..{NUM_LANDMINE_FIELDS - 1} in both halves")
+    train, test = (
+        [Rows(x[field == k].astype(np.float64, order="C"), y[field == k].astype(np.intp)) for k in fields]
+        for x, y, field in halves
+    )
+    return list(zip(train, test, strict=True))

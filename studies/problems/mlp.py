@@ -1,20 +1,16 @@
 """Tune a small neural network on data that all agents share [Zhan2025, Sec. IV-C].
 
 The paper tunes learning rate and hidden width of a 3-layer network (input, one hidden layer, output) and says
-that its agents maximise one identical black box without noise. Therefore all agents have the same rows,
-split once into training and validation, and by default the same initial weights and order of rows, so that
-the loss depends on the configuration only. The paper does not give ranges, optimiser, epochs and sizes; we
-chose them so that an evaluation takes some tens of milliseconds.
+that its agents maximise one identical black box without noise. Therefore all agents have the same rows, split
+once, the same initial weights and the same order of rows. The paper does not give ranges, optimiser, epochs
+and sizes; we chose them so that an evaluation takes some tens of milliseconds. Shapes: `n` rows, `d`
+features, `h` hidden units. Initial weights are drawn for the widest network; a narrower one takes the first
+columns, so that the loss is as smooth in the width as possible.
 
 References
 ----------
 [Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
 barycenters.
-
-The network has one hidden layer, is trained by Adam, and fast enough to be evaluated many times. Shapes: `n`
-rows, `d` features, `h` hidden units. The initial weights are drawn for the widest network; a narrower network
-takes the first columns. Every width sees the rows in the same order. This makes the loss as smooth in the
-width as possible.
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ from typing import ClassVar
 import numpy as np
 
 from fbo_flower.clients import ObjectiveContext
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import train_validation
@@ -70,7 +65,7 @@ def _split(weights: Array, dimension: int, width: int) -> tuple[Array, Array, Ar
     return weights[:first].reshape(dimension, width), weights[first:second], weights[second:-1], weights[-1]
 
 
-MAX_WIDTH = 64
+MAX_WIDTH, BATCH_SIZE = 64, 32
 SPACE = SearchSpace(
     {"learning_rate": Float(1e-4, 1e-1, log=True), "hidden_width": Int(2, MAX_WIDTH, log=True)}
 )
@@ -83,13 +78,9 @@ class SharedNetwork(Problem):
     Attributes
     ----------
     num_epochs : passes over the training rows
-    batch_size : rows per step
-    noisy : draw new initial weights and a new order of rows in each evaluation, as is usual in training
     """
 
     num_epochs: int = 20
-    batch_size: int = 32
-    noisy: bool = False
 
     metric: ClassVar[str] = "minus validation loss"
     default_agents: ClassVar[int] = 4
@@ -98,7 +89,6 @@ class SharedNetwork(Problem):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.expect("num_epochs", self.num_epochs >= 1, "at least 1")
-        self.expect("batch_size", self.batch_size >= 1, "at least 1")
 
     @property
     def space(self) -> SearchSpace:
@@ -109,18 +99,12 @@ class SharedNetwork(Problem):
         """Return the training rows and the validation rows."""
 
     def __call__(self, config: Config, context: ObjectiveContext) -> float:
-        self.check_partition(context.partition)
-        return self._value(config, context.rng if self.noisy else self._fixed())
+        return self.true_value(config, context.partition)
 
-    def true_value(self, config: Config, partition: int) -> float | None:
+    def true_value(self, config: Config, partition: int) -> float:
+        """Train with a configuration and return minus the loss."""
         self.check_partition(partition)
-        return None if self.noisy else self._value(config, self._fixed())
-
-    def _fixed(self) -> np.random.Generator:
-        return generator(self.seed, self.name, "training")
-
-    def _value(self, config: Config, rng: np.random.Generator) -> float:
-        """Train with a configuration and return minus the loss; `rng` draws weights and the order of rows."""
+        rng = generator(self.seed, self.name, "training")
         (train, validation), rate = self.rows(), number(config, "learning_rate")
         width, dimension = int(number(config, "hidden_width")), train.x.shape[1]
         scale = np.sqrt(2.0 / dimension)  # He et al. 2015
@@ -131,8 +115,8 @@ class SharedNetwork(Problem):
         step = 0
         for _ in range(self.num_epochs):
             order = rng.permutation(len(train.y))
-            for start in range(0, len(order), self.batch_size):  # the last step takes the remaining rows
-                rows = order[start : start + self.batch_size]
+            for start in range(0, len(order), BATCH_SIZE):  # the last step takes the remaining rows
+                rows = order[start : start + BATCH_SIZE]
                 gradient = _gradient(weights, train.x[rows], train.y[rows], width, self.classify)
                 step += 1
                 mean += (1 - ADAM_MEAN) * (gradient - mean)
@@ -142,76 +126,45 @@ class SharedNetwork(Problem):
         return -loss(predict(weights, validation.x, width), validation.y, self.classify)
 
 
-@dataclass(frozen=True)
 class BreastCancerMLP(SharedNetwork):
-    """Minus log loss of a network that separates malignant from benign tumours (Wisconsin, in scikit-learn).
-
-    Attributes
-    ----------
-    train_fraction : share of the 569 rows, class by class, that train; the others validate
-    """
-
-    train_fraction: float = 0.7
+    """Minus log loss of a network that separates malignant from benign tumours (Wisconsin)."""
 
     name: ClassVar[str] = "breast-cancer-mlp"
     classify: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.expect("train_fraction", 0 < self.train_fraction < 1, "a number between 0 and 1")
-
     def rows(self) -> tuple[Rows, Rows]:
-        return _breast_cancer(self.seed, self.train_fraction)
+        return _breast_cancer(self.seed)
 
 
-@dataclass(frozen=True)
 class CaliforniaMLP(SharedNetwork):
     """Minus squared error of a network that predicts house values in California, in (100 000 dollars)^2.
 
-    All columns are standardised by the training rows.
-
-    Attributes
-    ----------
-    num_rows : number of districts, drawn from the 20 640
-    train_fraction : share of these that train; the others validate
+    All columns are standardised by the training rows. Of 2000 districts half train.
     """
-
-    num_rows: int = 2000
-    train_fraction: float = 0.5
 
     name: ClassVar[str] = "california-mlp"
     classify: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.expect("num_rows", 10 <= self.num_rows <= 20_640, "between 10 and 20640 rows")
-        self.expect("train_fraction", 0 < self.train_fraction < 1, "a number between 0 and 1")
-        num_train = round(self.train_fraction * self.num_rows)
-        self.expect("train_fraction", 0 < num_train < self.num_rows, "rows on both sides")
 
     def check_data(self) -> None:
         data_file(CALIFORNIA_FILE)
 
     def rows(self) -> tuple[Rows, Rows]:
-        return _california(self.seed, self.num_rows, self.train_fraction, str(data_file(CALIFORNIA_FILE)))
+        return _california(self.seed, str(data_file(CALIFORNIA_FILE)))
 
 
 @lru_cache(maxsize=8)
-def _breast_cancer(seed: int, train_fraction: float) -> tuple[Rows, Rows]:
+def _breast_cancer(seed: int) -> tuple[Rows, Rows]:
     from sklearn.datasets import load_breast_cancer
 
     x, y = load_breast_cancer(return_X_y=True)
-    train, validation = train_validation(y, train_fraction, generator(seed, "breast-cancer-mlp", "split"))
+    train, validation = train_validation(y, 0.7, generator(seed, "breast-cancer-mlp", "split"))
     return standardised(x, y.astype(np.float64), train, validation)
 
 
 @lru_cache(maxsize=8)
-def _california(seed: int, num_rows: int, train_fraction: float, path: str) -> tuple[Rows, Rows]:
+def _california(seed: int, path: str) -> tuple[Rows, Rows]:
     table = districts(path)
-    if num_rows > len(table):
-        raise ConfigError(f"{path}: expected at least {num_rows} rows, got {len(table)}")
-    chosen = generator(seed, "california-mlp", "split").permutation(len(table))[:num_rows]
-    num_train = round(train_fraction * num_rows)
+    chosen = generator(seed, "california-mlp", "split").permutation(len(table))[:2000]
     x, y = features_and_values(table)
-    y = y - y[chosen[:num_train]].mean()  # outputs start near 0
-    return standardised(x, y, chosen[:num_train], chosen[num_train:])
+    y = y - y[chosen[:1000]].mean()  # outputs start near 0
+    return standardised(x, y, chosen[:1000], chosen[1000:])

@@ -105,10 +105,8 @@ def hartmann(config: dict[str, Any], site: Site) -> Outputs:
 def dtlz2(config: dict[str, Any], site: Site) -> Outputs:
     place, *rest = unit(config)
     distance = 1 + float(((np.array(rest) - 0.5 + shift(site, len(rest))) ** 2).sum())
-    return {
-        "first": distance * np.cos(place * np.pi / 2),
-        "second": distance * np.sin(place * np.pi / 2),
-    }
+    angle = place * np.pi / 2
+    return {"first": distance * np.cos(angle), "second": distance * np.sin(angle)}
 
 
 def c2_dtlz2(config: dict[str, Any], site: Site) -> Outputs:
@@ -137,16 +135,6 @@ def _digits(seed: int) -> list[tuple[Array, Any, Array, Any]]:
     return [(x[p[::2]], y[p[::2]], x[p[1::2]], y[p[1::2]]) for p in parts]
 
 
-def small_forest(config: dict[str, Any], site: Site) -> Outputs:
-    outputs = forest(config, site)
-    return {name: outputs[name] for name in ("accuracy", "kilobytes")}
-
-
-def quick_forest(config: dict[str, Any], site: Site) -> Outputs:
-    outputs = forest(config, site)
-    return {name: outputs[name] for name in ("accuracy", "comparisons")}
-
-
 def forest(config: dict[str, Any], site: Site) -> Outputs:
     from sklearn.ensemble import RandomForestClassifier
 
@@ -168,37 +156,33 @@ def _cube(dimension: int) -> SearchSpace:
     return SearchSpace({f"x{k}": Float(0, 1) for k in range(dimension)})
 
 
-_FOREST = SearchSpace(
-    {
-        "trees": Int(1, 32, log=True),
-        "depth": Int(2, 12),
-        "features": Float(0.05, 1.0),
-        "leaf": Int(1, 20, log=True),
-    }
-)
+_FOREST = SearchSpace({
+    "trees": Int(1, 32, log=True), "depth": Int(2, 12), "features": Float(0.05, 1.0),
+    "leaf": Int(1, 20, log=True),
+})  # fmt: skip
+
+
+def _forest(*names: str) -> Callable[[dict[str, Any], Site], Outputs]:
+    """Return the function of some outputs of a forest."""
+    return lambda config, site: {name: value for name, value in forest(config, site).items() if name in names}
+
+
 _FRONT: dict[str, Mapping[str, Any]] = {"objectives": {"first": "min", "second": "min"}}
+_NEAR = {"first": 1.5, "second": 1.5}
 
 PROBLEMS: dict[str, Problem] = {
     "Branin": Problem(_cube(2), {"objectives": {"value": "min"}, "limits": {"distance": 50}}, branin, 40.0),
     "Hartmann-6": Problem(_cube(6), {"objectives": {"value": "min"}, "limits": {"norm": 1}}, hartmann),
-    "DTLZ2": Problem(_cube(5), {**_FRONT, "reference": {"first": 1.5, "second": 1.5}}, dtlz2),
-    "C2-DTLZ2": Problem(
-        _cube(5), {**_FRONT, "limits": {"outside": 0}, "reference": {"first": 1.5, "second": 1.5}}, c2_dtlz2
-    ),
+    "DTLZ2": Problem(_cube(5), {**_FRONT, "reference": _NEAR}, dtlz2),
+    "C2-DTLZ2": Problem(_cube(5), {**_FRONT, "limits": {"outside": 0}, "reference": _NEAR}, c2_dtlz2),
     "ZDT1": Problem(_cube(5), {**_FRONT, "reference": {"first": 1.0, "second": 5.0}}, zdt1),
     "forest that fits": Problem(
-        _FOREST,
-        {"objectives": {"accuracy": "max"}, "limits": {"comparisons": BOUNDS[0]}},
-        quick_forest,
-        0.5,
-        BOUNDS,
+        _FOREST, {"objectives": {"accuracy": "max"}, "limits": {"comparisons": BOUNDS[0]}},
+        _forest("accuracy", "comparisons"), 0.5, BOUNDS,
     ),
     "small forest": Problem(
-        _FOREST,
-        {
-            "objectives": {"accuracy": "max", "kilobytes": "min"},
-            "reference": {"accuracy": 0.3, "kilobytes": 20},
-        },
-        small_forest,
+        _FOREST, {"objectives": {"accuracy": "max", "kilobytes": "min"},
+                  "reference": {"accuracy": 0.3, "kilobytes": 20}},
+        _forest("accuracy", "kilobytes"),
     ),
-}
+}  # fmt: skip

@@ -64,36 +64,26 @@ def _hospitals(path: str) -> tuple[Bag, ...]:
     missing = {"site", "cp", "num", *NUMBERS} - set(patients[0] if patients else ())
     if missing:
         raise ConfigError(f"{path}: expected the columns {', '.join(sorted(missing))}, found none")
-    found = sorted({patient["site"] for patient in patients})
-    if tuple(found) != HOSPITALS:
+    found = tuple(sorted({patient["site"] for patient in patients}))
+    if found != HOSPITALS:
         raise ConfigError(f"{path}: expected the sites {', '.join(HOSPITALS)}, got {', '.join(found)[:200]}")
-    return tuple(_hospital([p for p in patients if p["site"] == site], path) for site in HOSPITALS)
-
-
-def _hospital(patients: list[dict[str, str]], path: str) -> Bag:
     try:
-        x = [_features(patient) for patient in patients]
-        y = [float(patient["num"]) > 0 for patient in patients]
+        rows = [(p["site"], _features(p), float(p["num"]) > 0) for p in patients]
     except ValueError as error:
         raise ConfigError(f"{path}: expected numbers ({error})") from error
-    return bag(np.array(x, dtype=np.float64), np.array(y, dtype=np.intp))
+    bags = []
+    for site in HOSPITALS:
+        x, y = zip(*((x, y) for at, x, y in rows if at == site), strict=True)
+        bags.append(bag(np.array(x, dtype=np.float64), np.array(y, dtype=np.intp)))
+    return tuple(bags)
 
 
 def _features(patient: dict[str, str]) -> list[float]:
-    numbers = [_cell(patient[name], zero_is_missing=name in ZERO_IS_MISSING) for name in NUMBERS]
-    pain = _cell(patient["cp"])
-    if pain not in CHEST_PAIN:
-        raise ValueError(f"cp: 1, 2, 3 or 4, got {pain}")
-    return numbers + [float(pain == kind) for kind in CHEST_PAIN]
-
-
-def _cell(text: str, zero_is_missing: bool = False) -> float:
-    """Return the number in a cell of the table, NaN if it is missing."""
-    value = float(text) if text else math.nan
-    return math.nan if zero_is_missing and value == 0 else value
-
-
-FRI_ROWS = 500
+    values = {name: float(patient[name]) if patient[name] else math.nan for name in (*NUMBERS, "cp")}
+    if values["cp"] not in CHEST_PAIN:
+        raise ValueError(f"cp: 1, 2, 3 or 4, got {values['cp']}")
+    values |= {name: math.nan for name in ZERO_IS_MISSING if values[name] == 0}
+    return [*(values[name] for name in NUMBERS), *(float(values["cp"] == kind) for kind in CHEST_PAIN)]
 
 
 @dataclass(frozen=True)
@@ -115,7 +105,6 @@ class StoredSites(FiveSites):
         return _stored(path, self.label)
 
 
-@dataclass(frozen=True)
 class MadelonSites(StoredSites):
     """Artificial: 2000 rows, 20 features that matter among 500."""
 
@@ -125,7 +114,7 @@ class MadelonSites(StoredSites):
 
 @dataclass(frozen=True)
 class FriSites(StoredSites):
-    """Friedman's function above its mean or not: 500 rows of 100 features, drawn by the seed."""
+    """Friedman's function above its mean or not: 500 of 1000 rows of 100 features, drawn by the seed."""
 
     name: ClassVar[str] = "fri-5sites"
     file: ClassVar[str] = FRI_FILE
@@ -133,11 +122,10 @@ class FriSites(StoredSites):
 
     def data(self, path: str) -> Bag:
         x, y = super().data(path)
-        rows = np.sort(generator(self.seed, self.name, "rows").choice(len(y), FRI_ROWS, replace=False))
+        rows = np.sort(generator(self.seed, self.name, "rows").choice(len(y), 500, replace=False))
         return Bag(x[rows], y[rows])
 
 
-@dataclass(frozen=True)
 class SemeionSites(StoredSites):
     """Odd or even handwritten digit: 1593 rows of 256 pixels."""
 

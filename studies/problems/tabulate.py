@@ -1,7 +1,7 @@
 """Evaluate a problem on many points per agent and save the values in a file, see `problems.table`.
 
 A quarter of the points form a regular grid; in a few further stages, points are added where the values are
-steep. Processes share the agents. Every finished stage is saved, so that a stopped run can continue.
+steep. Processes share the agents, and a stopped run continues with those that are missing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,9 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.problems import (
-    FORMAT,
-    MAX_DIMENSION,
-    DelaunayInterpolant,
-    Problem,
-    TableData,
-    read_table,
-)
+from fbo_flower.simulation.problems import FORMAT, MAX_DIMENSION, DelaunayInterpolant, Problem, read_table
 from fbo_flower.storage import atomic_file, path_of
-from studies.experiment import Arrays, OnJob, has, job, load, open_directory, run_jobs, save
+from studies.experiment import Arrays, OnJob, job, load, open_directory, run_jobs
 
 NUM_STAGES = 6  # after the grid
 GRID_SHARE = 0.25
@@ -49,10 +41,10 @@ def tabulate(
 
     Parameters
     ----------
-    out : file to write; until all is done, the folder `OUT.parts` beside it holds the finished stages
+    out : file to write; until all is done, the folder `OUT.parts` beside it holds the finished agents
     num_points : points per agent
     num_checks : held-out points per agent, at which the error is measured
-    on_job : called with the name of the stage, the number of its finished jobs and the number of all
+    on_job : called with the number of finished agents and of all
     version : version of this package, for the header
 
     Raises
@@ -61,8 +53,12 @@ def tabulate(
         If the space cannot be tabulated, a noiseless value is unknown, or `OUT.parts` belongs to another
         table.
     """
-    path = path_of(out)
-    check_space(problem)
+    path, space = path_of(out), problem.space
+    if space.dimension > MAX_DIMENSION or len(space.continuous) < space.dimension:
+        names = ", ".join(f"{name}: {type(p).__name__}" for name, p in space.parameters.items())
+        raise ConfigError(
+            f"{problem.name}: expected at most {MAX_DIMENSION} parameters, all of them Float, got {names}"
+        )
     problem.check_data()
     header: dict[str, Any] = {
         "format": FORMAT,
@@ -75,90 +71,47 @@ def tabulate(
         "version": version,
     }
     directory = open_directory(path.with_name(path.name + ".parts"), {**header, "agents": problem.num_agents})
-    common = {"num_points": num_points, "num_checks": num_checks, "directory": str(directory)}
-    jobs = [job(tabulate_agent, agent, problem=problem, **common) for agent in range(problem.num_agents)]
+    agents, common = range(problem.num_agents), {"num_points": num_points, "num_checks": num_checks}
+    jobs = [job(tabulate_agent, agent, problem=problem, **common) for agent in agents]
     run_jobs(jobs, directory, num_workers, on_job, "agents")
-    _write(path, directory, header, problem)
+    found = [load(directory, tabulate_agent, agent) for agent in agents]
+    arrays: dict[str, Any] = {name: np.concatenate([result[name] for result in found]) for name in found[0]}
+    for name, of in (("agent", "values"), ("check_agent", "check_values")):
+        arrays[name] = np.repeat(agents, [len(result[of]) for result in found])
+    text = json.dumps({**header, "space": json.loads(space.to_json())}, sort_keys=True)
+    with atomic_file(path) as stream:
+        np.savez_compressed(stream, header=np.array(text), **arrays)
     shutil.rmtree(directory)
     return path
 
 
-def stage_sizes(num_points: int, dimension: int) -> list[int]:
-    """Return the number of points of the grid and of every refinement; their sum is `num_points`."""
-    grid = len(first_design(max(2**dimension, int(GRID_SHARE * num_points)), dimension))
-    rest = max(0, num_points - grid)
-    edges = np.linspace(0, rest, NUM_STAGES + 1).astype(int)
-    return [grid, *(int(n) for n in np.diff(edges) if n)]
-
-
-def check_space(problem: Problem) -> None:
-    """Raise ConfigError if the space has too many parameters or one that is not Float."""
-    dimension = problem.space.dimension
-    axes = problem.space.continuous
-    if dimension > MAX_DIMENSION or len(axes) < dimension:
-        names = ", ".join(f"{name}: {type(p).__name__}" for name, p in problem.space.parameters.items())
-        raise ConfigError(
-            f"{problem.name}: expected at most {MAX_DIMENSION} parameters, all of them Float, got {names}"
-        )
-
-
-def accuracy(data: TableData) -> dict[str, Array]:
-    """Return the absolute error of every agent's surface at its held-out points: several numbers `(agents,)`.
-
-    "correlation" is that of table and objective, "spread" the objective's standard deviation there.
-    """
-    rows = []
-    for surface, (points, values) in zip(data.surfaces, data.checks, strict=True):
-        table = surface(points)
-        error = np.abs(table - values)
-        varies = np.ptp(table) > 0 and np.ptp(values) > 0
-        correlation = np.corrcoef(table, values)[0, 1] if varies else np.nan
-        rows.append([error.mean(), np.sqrt(np.mean(error**2)), error.max(), correlation, values.std()])
-    names = ("mean", "root mean square", "largest", "correlation", "spread")
-    return dict(zip(names, np.array(rows, dtype=np.float64).T, strict=True))
-
-
 def describe(file: str | os.PathLike[str]) -> str:
-    """Return a text that says what a table holds and how large its error is."""
+    """Return a text that says what a table holds and how large its error is at the held-out points."""
     data = read_table(str(file))
-    numbers, sizes = accuracy(data), [len(surface.values) for surface in data.surfaces]
-    correlation = numbers["correlation"][np.isfinite(numbers["correlation"])]
+    truth = [values for _, values in data.checks]
+    told = [surface(points) for surface, (points, _) in zip(data.surfaces, data.checks, strict=True)]
+    error = np.abs(np.array(told) - np.array(truth))
     return (
-        f"{data.header['problem']}: {len(sizes)} agents, {min(sizes)} points each, {data.header['metric']}\n"
-        f"error at held-out points: mean {numbers['mean'].mean():.5f}, root mean square "
-        f"{np.sqrt(np.mean(numbers['root mean square'] ** 2)):.5f}, largest {numbers['largest'].max():.4f}; "
-        f"the objective's standard deviation there {numbers['spread'].mean():.4f}; "
-        f"correlation {np.median(correlation):.4f} (median of agents), {correlation.min():.4f} (least)"
+        f"{data.header['problem']}: {len(truth)} agents, {min(len(s.values) for s in data.surfaces)} points "
+        f"each, {data.header['metric']}\n"
+        f"error at held-out points: mean {error.mean():.5f}, root mean square "
+        f"{np.sqrt(np.mean(error**2)):.5f}, largest {error.max():.4f}; "
+        f"the objective's standard deviation there {np.std(truth, axis=1).mean():.4f}"
     )
-
-
-def _write(path: Path, directory: Path, header: Mapping[str, Any], problem: Problem) -> None:
-    found = [load(directory, tabulate_agent, agent) for agent in range(problem.num_agents)]
-    arrays: dict[str, Any] = {name: np.concatenate([result[name] for result in found]) for name in found[0]}
-    for name, of in (("agent", "values"), ("check_agent", "check_values")):
-        arrays[name] = np.repeat(np.arange(len(found)), [len(result[of]) for result in found])
-    text = json.dumps({**header, "space": json.loads(problem.space.to_json())}, sort_keys=True)
-    with atomic_file(path) as stream:
-        np.savez_compressed(stream, header=np.array(text), **arrays)
 
 
 # -- one agent ---------------------------------------------------------------------------------
 
 
-def tabulate_agent(agent: int, problem: Problem, num_points: int, num_checks: int, directory: str) -> Arrays:
-    """Evaluate all points of one agent; each stage is saved as soon as it is done."""
+def tabulate_agent(agent: int, problem: Problem, num_points: int, num_checks: int) -> Arrays:
+    """Evaluate all points of one agent."""
     dimension = problem.space.dimension
-    points, values = np.empty((0, dimension)), np.empty(0)
-    for stage, count in enumerate(stage_sizes(num_points, dimension)):
-        part = job(tabulate_agent, agent, "stage", stage)
-        if has(Path(directory), part.function, *part.row):
-            done = load(Path(directory), part.function, *part.row)
-            new, observed = done["points"], done["values"]
-        else:
-            new = first_design(count, dimension) if stage == 0 else next_design(points, values, count)
-            observed = evaluate(problem, agent, new)
-            save(Path(directory), part, {"points": new, "values": observed})
-        points, values = np.concatenate([points, new]), np.concatenate([values, observed])
+    points = first_design(max(2**dimension, int(GRID_SHARE * num_points)), dimension)
+    values = evaluate(problem, agent, points)
+    ends = np.linspace(0, max(0, num_points - len(points)), NUM_STAGES + 1).astype(int)
+    for count in np.diff(ends)[np.diff(ends) > 0].tolist():
+        new = next_design(points, values, count)
+        points, values = np.concatenate([points, new]), np.append(values, evaluate(problem, agent, new))
     checks = generator(problem.seed, "table", "held-out", agent).random((num_checks, dimension))
     observed = evaluate(problem, agent, checks)
     return {"points": points, "values": values, "check_points": checks, "check_values": observed}
@@ -174,8 +127,6 @@ def evaluate(problem: Problem, agent: int, points: Array) -> Array:
 
 def first_design(num_points: int, dimension: int) -> Array:
     """Return the largest regular grid `(k^D, D)` of at most `num_points` points; at least `k = 2`."""
-    if not 1 <= dimension <= MAX_DIMENSION:
-        raise ConfigError(f"dimension: expected 1 to {MAX_DIMENSION}, got {dimension}")
     side = 2
     while (side + 1) ** dimension <= num_points:
         side += 1

@@ -57,19 +57,11 @@ def test_an_agent_changes_bounds_only():
             AIMS.with_limits(other)
 
 
-def test_the_reference_is_no_secret_and_stands_in_the_order_of_the_objectives():
+def test_the_reference_is_no_secret_and_is_a_number_of_an_objective():
     aims = Aims.of(False, {"size": "min", "accuracy": "max"}, {"size": 99}, {"size": 64})
-    heard = Aims.from_json(aims.to_json())
-    np.testing.assert_array_equal(heard.start, [-64, np.nan])
+    np.testing.assert_array_equal(Aims.from_json(aims.to_json()).start, [-64, np.nan])
     assert aims.with_limits({"size": 32}).reference == (("size", 64.0),)
     assert aims.settings()["reference"] == {"size": 64.0}
-
-
-@pytest.mark.parametrize(
-    "reference", [{"recall": 1}, {"size": "9"}, {"size": math.inf}, {"size": True}, [1, 2], 3]
-)
-def test_a_reference_that_is_no_number_of_an_objective_is_refused(reference):
-    with pytest.raises(ConfigError, match="reference: expected numbers for some of several objectives"):
-        Aims.of(False, {"size": "min", "accuracy": "max"}, None, reference)
-    with pytest.raises(ConfigError, match="reference: expected numbers"):
-        Aims.of(False, {"size": "min"}, None, {"size": 3.0})
+    for reference in ({"recall": 1}, {"size": math.inf}, {"size": True}, 3):
+        with pytest.raises(ConfigError, match="reference: expected numbers for some of several objectives"):
+            Aims.of(False, {"size": "min", "accuracy": "max"}, None, reference)

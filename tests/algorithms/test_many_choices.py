@@ -22,12 +22,12 @@ def score(config, agent):
     return config["part"] % 7 + config.get("size", 0.3) + len(config.get("maker", ""))
 
 
-@pytest.mark.parametrize("name", ["ei", "ts", "fed-ei", "fts", "dp-fts", "rgpe", "taf", "co-kg"])
+@pytest.mark.parametrize("name", ["fed-ei", "fts", "rgpe", "co-kg"])
 def test_thousands_of_choices_cost_no_more_than_a_few(name):
     tracemalloc.start()
     try:
         study = simulate(
-            score, PAIR, **grouped(agents=[0] * 3, algorithm=name, num_rounds=5, seed=0, engine="inline")
+            score, PAIR, **grouped(agents=[0] * 3, algorithm=name, num_rounds=4, seed=0, engine="inline")
         )
         peak = tracemalloc.get_traced_memory()[1]
     finally:

@@ -7,8 +7,6 @@ import pytest
 from contract import SQUARE
 
 from fbo_flower.algorithms import DPFTS, make_algorithm
-from fbo_flower.algorithms.pne.gp import GPPNE
-from fbo_flower.algorithms.pne.racing import RacingPNE
 from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.algorithms.senders import check_schedule, own_probability
 from fbo_flower.errors import ConfigError
@@ -64,12 +62,6 @@ def test_options_that_do_not_fit_the_search_space_or_the_budget_are_refused():
             DPFTS(**options).check_cost()
 
 
-def test_the_variant_of_pf_pne_names_the_class():
-    made = [make_algorithm("pf-pne", {"variant": variant, "budget": 20}) for variant in ("racing", "gp")]
-    assert [type(algorithm) for algorithm in made] == [RacingPNE, GPPNE]
-    assert made[0].options()["nu"] is None, "nobody is told smoothness or noise"
-
-
 # -- schedules -----------------------------------------------------------------------------------------
 
 
@@ -82,8 +74,6 @@ def test_the_variant_of_pf_pne_names_the_class():
         ("first-2", [0, 0, 1, 1]),
         ("first-0", [1, 1, 1, 1]),
         (0.25, [0.25] * 4),
-        (0, [0.0] * 4),
-        (1, [1.0] * 4),
     ],
 )
 def test_the_probability_of_the_own_surrogate_is_that_of_the_paper_and_never_falls(schedule, expected):

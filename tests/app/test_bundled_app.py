@@ -10,9 +10,8 @@ from flwr.cli.build import build_fab_from_disk
 from processes import ROOT, python
 
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.registry import RECOMMENDED
 from fbo_flower.app import client_app, server_app
-from fbo_flower.app.config import AppConfig, data_home
+from fbo_flower.app.config import AppConfig
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import InProcessGrid
@@ -53,31 +52,20 @@ def test_every_setting_is_a_kebab_case_key_with_a_comment():
     assert {key.replace("-", "_") for key in DEFAULTS} == set(AppConfig.__dataclass_fields__)
 
 
-def test_the_defaults_are_those_of_simulate():
-    config = AppConfig.read(DEFAULTS)
-    assert (config.problem, config.algorithm) == ("digits-svm", RECOMMENDED)
-    assert (config.num_rounds, config.num_trials, config.seed) == (0, 0, 0)
-    assert (config.num_agents, config.label, config.out) == (0, "", None)
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"num_rounds": -1}, ["num-rounds", ">= 0", "-1"]),
         ({"num_rounds": 5, "num_trials": 5}, ["num_trials", "num_rounds", "got both"]),
-        ({"num_rounds": "5"}, ["num-rounds", "integer", "'5'"]),
         ({"mode": "async", "algorithm": "dp-fts"}, ["mode", "dp-fts", "accountant"]),
         ({"wait_seconds": "long"}, ["wait-seconds", "'long'"]),
-        ({"options": "advice=portfolio"}, ["options", "JSON object", "advice=portfolio"]),
         ({"problem_options": "[1]"}, ["problem-options", "JSON object", "[1]"]),
         ({"out": "runs/x"}, ["out", "absolute", "'runs/x'"]),
         ({"label": 3}, ["label", "text", "3"]),
-        ({"journal": "x.db"}, ["journal", "absolute path", "'x.db'"]),
         ({"optuna": "sqlite:///x.db"}, ["optuna", "absolute file", "'sqlite:///x.db'"]),
         ({"resume": 1}, ["resume", "True or False", "1"]),
         ({"resume": True}, ["resume", "journal"]),
         ({"options": '{"nope": 1}'}, ["nope", "num_initial"]),
-        ({"problem_options": '{"nope": 1}'}, ["nope", "min_size"]),
         ({"limits": "accuracy >= 0.9"}, ["digits-svm", "expected options among", "got limits"]),
         ({"problem": "digits-trees", "limits": "speed >= 1"}, ["expected outputs of accuracy", "got speed"]),
         ({"num_agents": 3, "wait_seconds": 0}, ["agents", "expected 3", "only 2 registered"]),
@@ -92,13 +80,6 @@ def test_bad_input_fails_the_run_with_one_line(changes, words, caplog, tmp_path)
     assert errors == [str(raised.value)]
 
 
-def test_an_asynchronous_run_writes_its_study(tmp_path):
-    run_in_process(3, mode="async", algorithm="random", num_rounds=4, out=str(tmp_path / "x"))
-    study = Study.load(tmp_path / "x")
-    assert study.settings["runs"][0]["mode"] == "async"
-    assert study.rounds["replies"].tolist() == [3] * 4
-
-
 def test_a_missing_key_is_named():
     with pytest.raises(ConfigError, match=r"seed: expected in \[tool.flwr.app.config\]"):
         AppConfig.read({key: value for key, value in DEFAULTS.items() if key != "seed"})
@@ -108,8 +89,6 @@ def test_results_go_to_a_directory_of_the_run_under_the_users_data(tmp_path, mon
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     config = AppConfig.read(DEFAULTS)
     assert config.directory(17) == tmp_path / "fbo-flower" / "digits-svm-fed-ei-seed0-17"
-    monkeypatch.delenv("XDG_DATA_HOME")
-    assert data_home().is_absolute()
     assert AppConfig.read(run_config(out=str(tmp_path / "x"))).directory(17) == tmp_path / "x"
 
 
@@ -151,7 +130,7 @@ def test_a_run_that_is_over_is_resumed_for_more_rounds(tmp_path):
         run_in_process(3, **{**changes, "resume": False}, out=str(tmp_path / "x"))
 
 
-@pytest.mark.parametrize(("at_device", "leaves"), [("none", set()), ("incumbent", set()), ("trials", {"0"})])
+@pytest.mark.parametrize(("at_device", "leaves"), [("incumbent", set()), ("trials", {"0"})])
 def test_what_a_device_discloses_is_set_at_the_device_alone(at_device, leaves, tmp_path):
     """Nothing in the run config, which is the server's, raises it: there is no such key."""
     assert not any("disclose" in key for key in DEFAULTS)
@@ -187,8 +166,6 @@ def test_the_bundle_holds_what_an_agent_and_a_server_need_and_nothing_else(bundl
         "numerics", "reports", "secure", "simulation", "space", "storage", "strategies", "study", "trackers",
         "wire",
     }  # fmt: skip
-    left_out = {"studies", "cli", "tests", "docs", "examples", "runs"}
-    assert not left_out & {part for parts in files for part in parts[:2]}
 
 
 def test_the_bundle_alone_runs_a_study(bundle, tmp_path):

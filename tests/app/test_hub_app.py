@@ -40,7 +40,6 @@ def test_flower_would_publish_it(app):
 def test_its_bundle_has_the_current_format_and_needs_no_package_of_ours(app, tmp_path):
     with zipfile.ZipFile(io.BytesIO(build_fab_from_disk(app))) as bundle:
         bundle.extractall(tmp_path)
-    assert (tmp_path / "LICENSE").exists()
     assert not (tmp_path / "fbo_flower" / "cli").exists()
     script = (
         "import sys, fbo_flower; from fbo_flower.app import client_app, server_app; "

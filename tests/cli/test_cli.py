@@ -1,7 +1,6 @@
-"""`fbo-flower simulate` and `report`: what they write and print, also when they are interrupted or fail."""
+"""`fbo-flower simulate`, of bundled problems and of functions in files, and `report`: what they leave."""
 
 import io
-import logging
 import os
 import re
 import shlex
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import typer
-from flwr.common.logger import log
 from processes import ROOT, python
 from rich.console import Console
 from waiting import LIMIT, wait_until
@@ -24,14 +22,13 @@ from fbo_flower.algorithms.protocol import DEFAULT_TRIALS
 from fbo_flower.algorithms.registry import RECOMMENDED
 from fbo_flower.cli import main
 from fbo_flower.cli.main import run
-from fbo_flower.cli.plan import Contestant, default_directory
+from fbo_flower.cli.plan import Contestant, default_directory, read_space
 from fbo_flower.cli.progress import Display
-from fbo_flower.cli.report import print_table
 from fbo_flower.errors import NumericalError
-from fbo_flower.reports.summary import evaluations_of, summarise
+from fbo_flower.reports.summary import evaluations_of
 from fbo_flower.simulation import Agents, Async, Clock, runner, simulate
+from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.strategies import RoundProgress
-from fbo_flower.strategies.exchange import REPORT_SECONDS, ReplyProgress
 from fbo_flower.study import Study
 
 SMALL = ["simulate", "--engine", "inline", "--agents", "3", "--rounds", "3", "--seed", "5"]
@@ -66,24 +63,16 @@ def place(tmp_path_factory):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("--trials 4 --compare co-kg", "error: num_trials: expected at least 5"),
         ("--trials 6 --compare random --compare hct --compare co-kg", [6, 6, 6, 6]),
-        ("--rounds 5 --algorithm random --compare ei --compare 'hct budget=9'", [7, 7, 9]),
-        ("--algorithm hct --option budget=8 --compare fed-ei", [8, 8]),
+        ("--rounds 5 --algorithm random --compare 'hct budget=9'", [7, 9]),
+        ("--trials 4 --algorithm fts --option num-initial=2 --prior-rounds 2 --prior-algorithm random", [4]),
         ("--algorithm random --compare hct", [DEFAULT_TRIALS, DEFAULT_TRIALS]),
-        ("--trials 6 --compare 'hct budget=9'", "error: num_trials: expected 9, the budget of"),
-        ("--trials 6 --rounds 5", "error: --trials: expected either --rounds or --trials"),
-        ("--trials 0", "error: trials: expected an integer >= 1, got 0"),
         ("--trials 6 --mode async --algorithm ts --compare random --durations lognormal:60,1", [6, 6]),
     ],
 )  # fmt: skip
-def test_algorithms_that_are_compared_make_the_same_evaluations(words, expected, unpictured, capsys):
+def test_algorithms_that_are_compared_make_the_same_evaluations(words, expected, unpictured):
     given = ["simulate", "--engine", "inline", "--problem", "double-sine", "--agents", "3", "--out", "x"]
-    status, (_, error) = run([*given, *shlex.split(words)]), capsys.readouterr()
-    if isinstance(expected, str):
-        assert status == 2
-        assert error.startswith(expected)
-        return
+    assert run([*given, *shlex.split(words)]) == 0
     study = Study.load("x")
     assert [{*evaluations_of(study, name).values()} for name in study.algorithms] == [{n} for n in expected]
 
@@ -96,34 +85,13 @@ def test_a_run_leaves_a_study_of_the_default_algorithm_and_of_those_compared_wit
     study = Study.load(directory)
     assert study.algorithms == [RECOMMENDED, "ts", "random", "fts portfolio"]
     assert study.run("fts portfolio")["options"]["num_features"] == 20
-    own = study.run(RECOMMENDED)
-    expected = {"problem": "digits-svm", "engine": "inline", "seed": 5, "num_agents": 3, "num_rounds": 3}
-    assert {key: own[key] for key in expected} == expected
-    assert own["status"] == "finished"
-    assert set(study.settings["versions"]) >= {"fbo-flower", "flwr", "numpy", "python"}
-    for other in study.algorithms:
-        made = evaluations_of(study, other).values()
-        assert {*made} == {4}, "as many as the first algorithm makes in its rounds"
+    assert study.run(RECOMMENDED)["status"] == "finished"
     same = simulate("digits-svm", agents=3, num_rounds=3, seed=5, engine="inline")
     assert study.only(RECOMMENDED).trials == same.trials, "what the function runs"
     first = [study.trials.where(algorithm=name, round=1, trial=0) for name in study.algorithms]
     for other in first[1:]:
         assert other["config"].tolist() == first[0]["config"].tolist(), "all start from the same points"
         assert other["value"].tolist() == first[0]["value"].tolist()
-
-
-@pytest.mark.usefixtures("unpictured")
-def test_a_run_prints_a_table_and_its_progress_or_nothing_and_leaves_earlier_runs_alone(capfd):
-    assert run(TS) == 0
-    first = Path("runs/latest").resolve()
-    out, err = capfd.readouterr()
-    assert all(word in out for word in ("ts", "best at end", f"Results: runs/{first.name}"))
-    assert "3/3" in err
-    assert "INFO" not in out + err
-    assert run([*TS, "--rounds", "1", "-q"]) == 0
-    assert capfd.readouterr() == ("", "")
-    assert len(Study.load("runs/latest").trials) == 9
-    assert len(Study.load(first).trials) == 15
 
 
 ASYNC = Async(clock=Clock({"0": [1.0, 2.0], "1": 2.5, "2": 7.0}, exchange_seconds=0.5))
@@ -140,9 +108,10 @@ AS_FUNCTION = {
 
 @pytest.mark.usefixtures("unpictured")
 @pytest.mark.parametrize(("words", "given"), AS_FUNCTION.items(), ids=["async on a clock", "at once"])
-def test_a_run_is_the_functions_and_resumes(words, given):
+def test_a_quiet_run_is_the_functions_and_resumes(words, given, capfd):
     Path("seconds.csv").write_text("agent,seconds\n0,1\n1,2.5\n2,7\n0,2\n")
     assert run([*TS, *words.split(), "--out", "x", "-q", "--journal"]) == 0
+    assert capfd.readouterr() == ("", "")
     given = {"agents": 3, "num_rounds": 3, "seed": 5, "engine": "inline", **given}
     expected, study = simulate("double-sine", **given), Study.load("x")
     assert study.trials == expected.trials
@@ -153,30 +122,15 @@ def test_a_run_is_the_functions_and_resumes(words, given):
     assert (Study.load("x").trials, Study.load("x").times) == (study.trials, study.times)
 
 
-@pytest.mark.usefixtures("unpictured")
-def test_options_of_problem_and_algorithm_arrive_with_their_types():
-    words = "--algorithm fts --problem gp-samples --problem-option difference=0.5 --option schedule=first-2"
-    more = ["--option", 'targets=["0", "2"]', "--label", "mine", "--fraction", "0.7", "--prior-rounds", "2"]
-    assert run([*SMALL, *words.split(), *more, "--out", "x", "-q"]) == 0
-    settings = Study.load("x").run("mine")
-    assert settings["problem_options"]["difference"] == 0.5
-    assert settings["options"]["targets"] == ["0", "2"]
-    assert settings["options"]["schedule"] == "first-2"
-    assert settings["fraction"] == 0.7
-    assert settings["prior_trials"] == {"1": 4}  # targets start from nothing
-
-
-def test_without_a_picture_simulate_still_succeeds(monkeypatch, capsys):
+def test_without_matplotlib_there_is_no_picture_and_without_ray_its_engines_say_what_to_install(
+    monkeypatch, capsys
+):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     assert run([*TS, "--out", "x"]) == 0
     assert "matplotlib is not installed" in capsys.readouterr().out
     assert not list(Path("x").glob("*.png"))
-
-
-@pytest.mark.parametrize("engine", ["ray", "flower"])
-def test_without_ray_its_engines_say_what_to_install(engine, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    assert run([*SMALL, "--engine", engine]) == 2
+    assert run([*SMALL, "--engine", "flower"]) == 2
     assert "pip install 'fbo-flower[simulation]'" in capsys.readouterr().err
 
 
@@ -202,67 +156,12 @@ def test_what_ends_a_run_is_one_line_that_says_what_was_kept(error, said, monkey
     kept = "x holds the results so far: ts 3 rounds; only a run with --journal can be continued"
     assert capsys.readouterr().err == f"error: {said}; {kept}\n"
     assert files(Path("x")) == TS_FILES
-    Path("y").mkdir()
     assert run([*TS, "--algorithm", "random", "--out", "y", "-q"]) == 1
     assert capsys.readouterr().err == f"error: {said}; nothing was written\n"
-    assert files(Path()) == ["x", "y"], "an empty directory from before stays"
-
-
-@pytest.mark.ray
-@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-@pytest.mark.parametrize("engine", [pytest.param("flower", marks=pytest.mark.slow), "ray"])
-def test_ctrl_c_ends_an_engine_at_once_and_keeps_the_rounds(engine, tmp_path):
-    words = f"simulate --engine {engine} --problem double-sine --algorithm random --agents 2 --rounds 5000"
-    out, err = tmp_path / "out.log", tmp_path / "err.log"
-    with out.open("w") as out_file, err.open("w") as err_file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fbo_flower.cli", *words.split(), "--out", "x", "--debug"],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=out_file,
-            stderr=err_file,
-            start_new_session=True,
-        )
-    try:
-        wait_until(lambda: "[round 2/5000]" in err.read_text() or process.poll() is not None, "two rounds")
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: Ray's processes get it too
-        status = process.wait(LIMIT)
-    finally:
-        process.kill()
-    assert status == 130, err.read_text()
-    assert out.read_text() == ""
-    assert "Traceback" not in err.read_text()
-    study = Study.load(tmp_path / "x")
-    (settings,) = study.settings["runs"]
-    assert settings["status"] == "interrupted"
-    assert 2 <= len(study.rounds) < 5000
-
-
-@pytest.mark.usefixtures("unpictured")
-def test_a_directory_with_a_study_is_refused_unless_it_is_to_be_overwritten(capsys):
-    assert run([*TS, "--journal", "--out", "x", "-q"]) == 0
-    (Path("x") / "privacy.md").write_text("of the first study")
-    (Path("x") / "notes.txt").write_text("mine")
-    assert {"privacy.md", "journals", "simulate.json"} <= set(files(Path("x")))
-    assert run([*TS, "--rounds", "1", "--out", "x"]) == 2
-    assert "error: out: expected a directory without a study, got x, which" in capsys.readouterr().err
-    assert len(Study.load("x").trials) == 15
-    assert run([*TS, "--rounds", "1", "--out", "x", "--overwrite", "-q"]) == 0
-    left = sorted([*TS_FILES, "notes.txt"])
-    assert files(Path("x")) == left, "what was made from the old study went with it"
-    assert len(Study.load("x").trials) == 9
+    assert files(Path()) == ["x"]
 
 
 # report
-
-
-@pytest.mark.parametrize(("width", "parts"), [(80, 2), (200, 1)])
-def test_a_table_wider_than_the_terminal_is_printed_in_parts(width, parts, place):
-    page = io.StringIO()
-    study = Study.load(place / "runs" / "latest")
-    print_table(summarise(study), Console(file=page, force_terminal=True, width=width))
-    assert page.getvalue().count("best at end") == parts
-    assert "…" not in page.getvalue()
 
 
 def test_report_draws_again_and_merges_studies_and_tells_equal_names_apart(place, capsys):
@@ -292,11 +191,7 @@ def test_help_of_all_commands_fits_on_a_page_and_every_command_says_what_its_arg
     assert "simulate" in capsys.readouterr().out
     for name in typer.main.get_command(main.app).commands:  # a group
         assert run([name, "--help"]) == 0
-        assert "Usage:" in capsys.readouterr().out
-    assert run(["best", "--help"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "Journals of agents" in out
-    assert "Example: fbo-flower best /srv/north.db --json" in out
+        assert f"Usage: fbo-flower {name}" in capsys.readouterr().out
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"fbo-flower {__version__}\n"
 
@@ -324,32 +219,103 @@ def test_default_directories_are_plain_names_that_no_earlier_run_has():
 # progress
 
 
-@pytest.mark.parametrize("num_rounds", [25, None])
-def test_a_bar_fits_80_columns_and_shows_the_replies_of_a_long_round_until_it_ends(num_rounds):
+def test_a_bar_fits_80_columns():
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=80, color_system=None)
     with Display(console=console) as display:
         display.announce("fts portfolio")
         counts = -123.4567, -234.5678, 500, 300, 100, 5, 1.0
-        display.advance(RoundProgress(25, *counts, num_rounds=num_rounds))
-    done = r"0:00:0\d fts portfolio .* 25/(25|\?) best -123.4567 mean -234.5678 400 lost 5 failed"
+        display.advance(RoundProgress(25, *counts, num_rounds=None))
+    done = r"0:00:0\d fts portfolio .* 25/\? best -123.4567 mean -234.5678 400 lost 5 failed"
     assert re.search(done, stream.getvalue()), stream.getvalue()
-    with Display(console=console) as display:
-        display.announce("pf-pne")
-        display.advance(RoundProgress(3, 0.5, 0.25, 2, 0, 0, 0, 1.0, num_trials=9, trials=1))
-        progress = ReplyProgress(200)
-        progress._logged -= REPORT_SECONDS  # as if time had passed
-        progress.add(40)
-    assert "1/9 best 0.5000 mean 0.2500; 40 of 200 replies" in stream.getvalue()
-    assert "so far" not in stream.getvalue()
 
 
-def test_flowers_warnings_become_lines_and_its_handlers_come_back(capsys):
-    logger = logging.getLogger("flwr")
-    before = (list(logger.handlers), logger.level)
-    with Display(quiet=True):
-        log(logging.INFO, "chatter")
-        log(logging.WARNING, "DEPRECATED FEATURE: old\n\n   more")
-        log(logging.WARNING, "agent %s is [bold]odd[/bold]\nsecond line", 3)
-    assert capsys.readouterr().err == "warning: agent 3 is [bold]odd[/bold]\n"
-    assert (list(logger.handlers), logger.level) == before
+CODE = """
+import neighbour
+
+def score(config, path):
+    return neighbour.distance(config["x"], float(path.read_text()))
+"""
+SPACE = 'x = {low = 0, high = 1.0}\nkind = ["a", "b"]\nn = {low = 1, high = 4, active_when = {kind = "a"}}\n'
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.delitem(sys.modules, "neighbour", raising=False)
+    (tmp_path / "score.py").write_text(CODE)
+    (tmp_path / "neighbour.py").write_text("def distance(x, centre):\n    return abs(x - centre)\n")
+    (tmp_path / "space.toml").write_text(SPACE)
+    for name, centre in {"site-2": 0.2, "site-10": 0.3}.items():
+        (tmp_path / f"{name}.csv").write_text(str(centre))
+    return tmp_path
+
+
+GIVEN = shlex.split("simulate score.py:score --data site-*.csv --space space.toml --engine inline -q")
+
+
+@pytest.mark.usefixtures("unpictured")
+def test_a_function_is_minimised_on_files_and_resumed_elsewhere(here, monkeypatch):
+    given = [*GIVEN, "--minimize", "--algorithm", "random", "--rounds", "3", "--journal", "--out", "study"]
+    assert run(given) == 0
+    study = Study.load(here / "study")
+    assert list(study.best) == ["site-2", "site-10"]
+    assert study.minimizes("random")
+    monkeypatch.chdir(here.parent)
+    assert run(["simulate", "--resume", str(here / "study"), "-q"]) == 0
+    assert Study.load(here / "study").trials == study.trials
+
+
+@pytest.mark.usefixtures("unpictured")
+def test_a_function_of_several_outputs_has_limits_and_the_best_are_fronts(here, capsys):
+    (here / "score.py").write_text(
+        'def score(config, path):\n    x = config["x"]\n    return {"loss": (x - 0.8) ** 2, "ms": 20 * x}\n'
+    )
+    aims = ["--objectives", "loss min, ms min", "--limits", "ms <= 10", "--limits", "site-2: ms <= -1"]
+    assert run([*GIVEN[:-1], "--algorithm", "random", "--rounds", "8", "--out", "study", *aims]) == 0
+    assert "No configuration holds the limits of site-2." in capsys.readouterr().out
+    study = Study.load(here / "study")
+    assert study.infeasible == ["site-2"]
+    assert study.front("site-10").values[:, 1].max() <= 10
+    assert run(["best", "study"]) == 0
+    text = capsys.readouterr().out
+    assert "Agent site-2, study study, random\n  no configuration holds the limits\n  evaluations: 10" in text
+    assert f"front of {len(study.front('site-10').configs)}:\n    loss " in text
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("engine", [pytest.param("flower", marks=pytest.mark.slow), "ray"])
+def test_workers_find_the_neighbours_of_a_function_and_ctrl_c_ends_an_engine_and_keeps_the_rounds(
+    engine, here
+):
+    """The command is typed elsewhere; a terminal sends Ctrl-C to Ray's processes too."""
+    words = [str(here / word) if "." in word else word for word in GIVEN[:6]]
+    words += ["--engine", engine, "--algorithm", "random", "--rounds", "5000", "--out", str(here / "study")]
+    with (log := here / "log").open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fbo_flower.cli", *words, "--debug"], cwd="/",
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=file, stderr=file, start_new_session=True,
+        )  # fmt: skip
+    try:
+        wait_until(lambda: "[round 2/5000]" in log.read_text() or process.poll() is not None, "two rounds")
+        os.killpg(process.pid, signal.SIGINT)
+        status = process.wait(LIMIT)
+    finally:
+        process.kill()
+    assert status == 130, log.read_text()
+    assert "Traceback" not in log.read_text()
+    study = Study.load(here / "study")
+    assert study.settings["runs"][0]["status"] == "interrupted"
+    assert 2 <= len(study.rounds) < 5000
+    assert not any(study.trials["failure"].tolist())
+
+
+def test_a_space_is_read_from_toml(tmp_path):
+    (tmp_path / "space.toml").write_text(
+        SPACE + 'C = {low = 1e-3, high = 10, log = true}\nsize = {kind = "ordinal", choices = [1, 2, 8]}\n'
+    )
+    two = {"x": Float(0, 1), "kind": Categorical(["a", "b"])}
+    more = {"n": Int(1, 4, active_when={"kind": "a"}), "C": Float(1e-3, 10, log=True)}
+    assert read_space(tmp_path / "space.toml") == SearchSpace({**two, **more, "size": Ordinal([1, 2, 8])})

@@ -1,21 +1,16 @@
 """What the doctor finds wrong with a federation, and how it asks."""
 
-import io
 import json
 import threading
 import time
 import tomllib
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from importlib.metadata import version
 from pathlib import Path
-from platform import python_version
 
 import pytest
-from flower_runtime import ROOT
-from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.clientapp import ClientApp
-from rich.console import Console
 
 from fbo_flower import Float, Int, SearchSpace, __version__
 from fbo_flower.cli import doctor as cli_doctor
@@ -23,11 +18,9 @@ from fbo_flower.cli.doctor import diagnose
 from fbo_flower.cli.flower_cli import RunStatus
 from fbo_flower.cli.main import run
 from fbo_flower.cli.new import new_app
-from fbo_flower.clients import client_app
-from fbo_flower.clients.app import add_tuning
+from fbo_flower.clients import add_tuning, client_app
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import doctor
-from fbo_flower.strategies.node_report import skew
 
 SPACE = SearchSpace({"x": Float(0, 1)})
 APP = client_app(lambda config, context: config["x"], SPACE)
@@ -60,69 +53,40 @@ def answering(**config):
 
 def test_nothing_is_wrong_with_agents_that_agree(tmp_path):
     own = {i: {"journal": str(tmp_path / f"{i}.db")} for i in range(3)}
-    report = report_of(node_configs=own)
-    assert diagnose(report, (), __version__) == []
+    assert diagnose(report_of(node_configs=own), (), __version__) == []
     findings = diagnose(report_of(), (), __version__)
     assert [(f.is_wrong, f.text.partition(":")[0]) for f in findings] == [(False, "keeps no journal")] * 3
-    for i, node in enumerate(report["nodes"]):
-        assert (node["agent"], node["journal"], node["disclose"]) == (str(i), "kept", "none")
-        assert (node["version"], node["digest"]) == (__version__, SPACE.digest)
-        assert skew(node) == 0
-
-
-def test_a_journal_that_cannot_be_used_is_found(tmp_path):
-    (tmp_path / "text").write_text("not a journal " * 100)
-    wrong = texts(report_of(node_configs={1: {"journal": str(tmp_path / "text")}}))
-    assert list(wrong) == ["node 1002"]
-    assert "journal" in wrong["node 1002"]
 
 
 @pytest.mark.parametrize(
     ("faults", "words"),
     [
-        ({1: Fault("silent")}, "no reply within 0.2 s"),
         ({1: Fault("raising")}, "planted fault"),
         (dict.fromkeys(range(3), Fault("down")), "got none"),
         ({0: Fault("malformed", change=lambda _: OTHER)}, "expected the properties of an fbo-flower agent"),
+        *(
+            ({2: answering(**{key: value})}, words)
+            for key, value, words in (
+                ("digest", "f" * 64, "search space ffffffffffff, most nodes have"),
+                ("version", "0.0.9", "fbo-flower 0.0.9, the server has"),
+                ("flwr", "1.40.0", "flwr 1.40.0, the server has"),
+                ("schema", 0, "message schema 0"),
+                ("time", 1.0e10, "its clock is +"),
+                ("agent", "0", "2 nodes call themselves so"),
+            )
+        ),
     ],
 )
-def test_a_node_that_does_not_answer_as_an_agent_is_found(faults, words):
+def test_a_node_that_does_not_answer_or_differs_is_named(faults, words):
     (text,) = texts(report_of(faults=faults)).values()
     assert words in text
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("digest", "f" * 64, "search space ffffffffffff, most nodes have"),
-        ("version", "0.0.9", "fbo-flower 0.0.9, the server has"),
-        ("flwr", "1.40.0", "flwr 1.40.0, the server has"),
-        ("schema", 0, "message schema 0"),
-        ("time", 1.0e9, "its clock is -"),
-        ("time", 1.0e10, "its clock is +"),
-        ("agent", "0", "2 nodes call themselves so"),
-    ],
-)
-def test_an_agent_that_differs_is_named(key, value, words):
-    wrong = texts(report_of(faults={2: answering(**{key: value})}))
-    assert list(wrong) == ["agent 0" if key == "agent" else "agent 2"]
-    assert words in next(iter(wrong.values()))
-
-
-@pytest.mark.parametrize("num_nodes", [2, 3])
-def test_spaces_that_tie_are_wrong_at_every_node(num_nodes):
-    report = report_of(num_nodes)
-    for number, node in enumerate(report["nodes"]):
-        node["digest"] = str(number) * 64
-    wrong = texts(report)
-    assert list(wrong) == [f"agent {number}" for number in range(num_nodes)]
-    others = ", ".join(str(number) * 12 for number in range(1, num_nodes))
-    assert f"search space 000000000000, as many nodes have {others}" in wrong["agent 0"]
-
-
-def test_the_parameters_in_which_spaces_differ_are_named():
+def test_spaces_that_tie_are_wrong_at_every_node_and_the_parameters_in_which_they_differ_are_named():
     other = SearchSpace({"x": Float(0, 2), "depth": Int(1, 9)})
-    wrong = texts(report_of(faults={1: answering(space=other.to_json(), digest=other.digest)}))
+    wrong = texts(report_of(2, faults={1: answering(space=other.to_json(), digest=other.digest)}))
+    assert list(wrong) == ["agent 0", "agent 1"]
+    assert f"search space {SPACE.digest[:12]}, as many nodes have {other.digest[:12]}" in wrong["agent 0"]
     assert wrong["agent 1"].endswith("they differ in x, depth")
 
 
@@ -136,53 +100,24 @@ def test_nodes_that_are_not_there_and_another_version_at_the_command_line_are_fo
     }
 
 
-def test_agents_beside_something_else_answer_by_their_action():
+def test_agents_beside_something_else_answer_by_their_action_and_what_they_say_is_kept_short():
     app = ClientApp()
     add_tuning(app, lambda config, context: 0.0, SPACE)
     assert len(texts(report_of(app=app))) == 3
     assert texts(report_of(app=app, action="tune")) == {}
-
-
-def test_what_an_agent_says_is_kept_short():
-    report = report_of(1, faults={0: answering(agent="x" * 100_000, role=b"bytes")})
-    assert len(report["nodes"][0]["agent"]) == doctor.MAX_TEXT
-    assert "role" not in report["nodes"][0]
-
-
-def test_the_servers_report_is_found_in_the_log(capsys):
-    settings = {doctor.SETTINGS: json.dumps({"num_nodes": 2, "wait_seconds": 0.2})}
-    doctor.app(InProcessGrid(APP, 2), Context(1, 0, {}, RecordDict(), settings))
-    report = cli_doctor.find_report(f"INFO: before\n{capsys.readouterr().out}\nINFO: after")
-    assert [node["agent"] for node in report["nodes"]] == ["0", "1"]
-    assert cli_doctor.find_report("INFO: nothing") is None
-    assert (cli_doctor.MARK, cli_doctor.SETTINGS) == (doctor.MARK, doctor.SETTINGS)
+    (node,) = report_of(1, faults={0: answering(agent="x" * 100_000, role=b"bytes")})["nodes"]
+    assert len(node["agent"]) == doctor.MAX_TEXT
+    assert "role" not in node
 
 
 def test_the_examiner_has_the_agents_of_the_app_and_the_doctors_server(tmp_path):
-    directory = cli_doctor.write_examiner(ROOT, tmp_path / "doctor", {"num_nodes": 3})
+    new_app(tmp_path / "my-app")
+    directory = cli_doctor.write_examiner(tmp_path / "my-app", tmp_path / "doctor", {"num_nodes": 3})
     described = tomllib.loads((directory / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
-    assert described["components"]["clientapp"] == "fbo_flower.app.client_app:app"
-    assert described["components"]["serverapp"] == "fbo_flower_doctor:app"
-    assert described["config"]["problem"] == "digits-svm"
+    found = described["components"]["clientapp"], described["components"]["serverapp"]
+    assert found == ("my_app.client_app:app", "fbo_flower_doctor:app")
     assert json.loads(described["config"][doctor.SETTINGS]) == {"num_nodes": 3}
-    assert len(build_fab_from_disk(directory)) > 10_000
-
-
-def test_the_screen_shows_every_agent_and_what_is_wrong():
-    report = report_of(faults={1: Fault("silent")})
-    console = Console(width=80, record=True, file=io.StringIO())
-    cli_doctor.show(report, diagnose(report, (), __version__), console)
-    text = console.export_text()
-    assert "wrong node 1002: no reply within 0.2 s" in text
-    assert "note agent 0: keeps no journal" in text
-    assert f"server: fbo-flower {__version__}" in text
-    assert "nothing is wrong" not in text
-    blocks = text.split("agent 0  (node 1001)\n")[1].splitlines()[:5]
-    assert blocks[0] == f"  fbo-flower {__version__}, flwr {version('flwr')}, Python {python_version()}"
-    assert blocks[1] == f"  space {SPACE.digest[:12]}, role -, discloses none (default)"
-    assert blocks[2] == "  journal none, clock +0 s, answered in 0 s"
-    assert blocks[3:] == ["agent ?  (node 1002)", "  no answer"]
-    assert max(map(len, blocks)) <= 80
+    assert len(build_fab_from_disk(directory)) > 1000
 
 
 class Federation:
@@ -236,10 +171,7 @@ def test_the_command_fails_if_something_is_wrong(
 # -- the clock of a device ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("seconds", "status", "said"),
-    [(0, 0, "+0 s against the SuperLink's\n"), (280, 0, "-2"), (-3600, 1, "+359"), (3600, 1, "-3")],
-)
+@pytest.mark.parametrize(("seconds", "status", "said"), [(280, 0, "-2"), (-3600, 1, "+359")])
 def test_a_device_learns_that_its_clock_is_off_before_it_connects(seconds, status, said, monkeypatch, capsys):
     class SuperLink(BaseHTTPRequestHandler):
         def do_GET(self):

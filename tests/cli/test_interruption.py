@@ -1,13 +1,17 @@
-"""Ctrl-C, `kill` and a closed terminal: the status, one line that is true, and what can be resumed."""
+"""Ctrl-C, `kill`, a closed terminal, or one that cannot show every character: status, and one true line."""
 
+import io
 import os
 import signal
+import sys
 import textwrap
 
 import pytest
 from processes import python
 
+from fbo_flower import Float, SearchSpace, Study, simulate
 from fbo_flower.cli.main import run
+from fbo_flower.study.directory import Keep
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 STUDY = ["simulate", "--problem", "double-sine", "--algorithm", "random", "--agents", "2", "--rounds", "4"]
@@ -50,14 +54,8 @@ ADVANCING = at("fbo_flower.cli.progress", "Display.advance", "len(calls) == 2 an
 CASES = {
     "the first import": (IMPORT.format(name="click"), NOTHING, STUDY),
     "an import that swallows it": (IMPORT.format(name="numpy"), NOTHING, STUDY),
-    "the imports of a command": (IMPORT.format(name="fbo_flower.simulation.runner"), NOTHING, STUDY),
     "registration": (REGISTERING, f"x y holds the settings and journals of the run{RESUME}", STUDY),
     "a round": (ADVANCING, f"x y holds the results so far: random 2 rounds{RESUME}", STUDY),
-    "a picture": (
-        at("fbo_flower.reports.figures", "draw"),
-        f"x y holds the results so far: random 4 rounds{RESUME}",
-        STUDY,
-    ),
     "a new app": (
         at("fbo_flower.cli.new", "new_app"),
         "every file is whole or as it was before; run the same command again",
@@ -68,9 +66,7 @@ CASES = {
 
 @pytest.mark.parametrize(
     ("place", "number"),
-    [(place, signal.SIGINT) for place in CASES]
-    + [("an import that swallows it", signal.SIGTERM), ("a round", signal.SIGTERM)]
-    + ([("a round", signal.SIGHUP)] if hasattr(signal, "SIGHUP") else []),
+    [*((place, signal.SIGINT) for place in CASES), ("a round", signal.SIGTERM), ("a new app", signal.SIGHUP)],
 )
 def test_a_signal_ends_a_command_with_one_true_line(place, number, tmp_path, monkeypatch):
     code, said, arguments = CASES[place]
@@ -101,13 +97,52 @@ def test_what_takes_too_long_to_end_is_ended():
     assert (done.stderr, done.returncode) == ("interrupted; it is slow\n", 128 + signal.SIGTERM)
 
 
-def test_a_signal_that_comes_after_the_last_line_changes_nothing():
-    script = PRESS.format(number=int(signal.SIGINT)) + textwrap.dedent("""
-        import os
-        class Last:
-            def __del__(self, kill=os.kill, number=signal.SIGINT, process=os.getpid()):
-                kill(process, number)
-        last = Last()  # ends with Python itself
-        main()
-    """)
-    assert python("-c", script, "--version").stderr == ""
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A finished study of agents with names that ASCII does not have, with its journals."""
+    directory = tmp_path_factory.mktemp("place")
+    keep = Keep(out=directory / "out", journals=directory / "journals", label="Zürich ±")
+    agents = dict.fromkeys(("医院", "é"), 0)
+    space = SearchSpace({"größe": Float(0, 1)})
+    simulate(lambda config, data: config["größe"], space, agents, "random", 2, engine="inline", keep=keep)
+    return directory
+
+
+COMMANDS = {
+    "report OUT": 0, "best OUT": 0, "ledger JOURNALS": 0, "watch --once OUT": 0,
+    "export JOURNALS/agents --curves -": 0, "report Zürich±": 2, "nothing-é": 2, "--help": 0, "algorithms": 0,
+    "simulate --problem gp-samples --algorithm random --rounds 1 --engine inline --label ± --out SIM": 0,
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("unpictured")
+@pytest.mark.parametrize(("command", "status"), COMMANDS.items())
+def test_a_stream_replaces_what_it_cannot_write(command, status, place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out, errors = (io.TextIOWrapper(io.BytesIO(), "ascii") for _ in range(2))
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", errors)
+    places = {"OUT": place / "out", "JOURNALS": place / "journals", "SIM": tmp_path / "sim"}
+    words = [next((w.replace(n, str(p)) for n, p in places.items() if n in w), w) for w in command.split()]
+    assert run(words) == status
+    out.flush()
+    errors.flush()
+    said = out.buffer.getvalue() + errors.buffer.getvalue()
+    assert said
+    assert b"unexpected" not in said
+
+
+def test_a_process_in_another_locale_ends_in_order(place):
+    settings = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = python("-m", "fbo_flower.cli", "report", place / "out", **settings)
+    assert "Z" in done.stdout
+    assert "Zürich ±" in (place / "out" / "privacy.md").read_text(encoding="utf-8")
+    assert Study.load(place / "out").algorithms == ["Zürich ±"]
+
+
+@pytest.mark.parametrize("closed", [(1,), (0, 1, 2)])
+def test_a_stream_that_the_caller_closed_is_nothing_to_write_to(closed, place):
+    script = "".join(f"os.close({n}); sys.std{('in', 'out', 'err')[n]} = None\n" for n in closed)
+    script = f"import os, sys\n{script}from fbo_flower.cli.main import main\nmain()"
+    done = python("-c", script, "export", place / "journals" / "agents", "--curves", "-")
+    assert (done.stdout, done.stderr) == ("", "")

@@ -1,8 +1,6 @@
-"""`fbo-flower watch`: what it shows of a journal that is written, and that it never disturbs the writer."""
+"""`fbo-flower watch`: what it shows of a journal while it is written, and afterwards."""
 
-import math
 import os
-import sys
 from collections import Counter
 from contextlib import suppress
 from datetime import datetime
@@ -10,7 +8,6 @@ from datetime import datetime
 import pytest
 from federation import EVER, agents
 
-from fbo_flower.cli import watch
 from fbo_flower.cli.main import run
 from fbo_flower.cli.watch import RunState, WatchedRun
 from fbo_flower.errors import ObjectiveError
@@ -18,16 +15,11 @@ from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.durations import constant
 from fbo_flower.simulation.grids import ClockedGrid, Fault
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.storage import Event, StudyJournal
+from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.strategies import RandomSearch
 
 NOW = datetime(2026, 1, 1, 12, 0, 0)
-SETTINGS = {"label": "fts", "fraction": 1.0, "algorithm": "fts"}
-
-
-def ask(number):
-    return [Event("open", number), Event("ask", number, "train", values={"tasks": "digest"})]
 
 
 def recorded(tmp_path, grid, num_rounds=4, mode="sync", **extent):
@@ -60,27 +52,22 @@ def shown(tmp_path, settings, events):
     return "\n".join(watched.lines(NOW))
 
 
-def test_an_open_round_shows_who_has_answered(tmp_path):
-    settings, events = recorded(tmp_path, agents(3))
-    text = shown(tmp_path, settings, up_to(events, "reply", 1, count=2))
-    assert "0 of 4 done" in text
-    assert "round 1: 2 of 3 agents answered" in text
-    assert "3, 3 present, 0 silent, 0 left" in text
-    assert "no round has ended yet" in text
-    assert "expected" not in text
-    assert "round" not in shown(tmp_path, settings, events[:2]).replace("rounds", "").replace("no round", "")
-
-
 def test_agents_that_do_not_answer_are_silent_and_agents_that_are_not_there_have_left(tmp_path):
     faults = {2: Fault("silent", [1, 2]), 3: Fault("down", range(2, 4))}
     settings, events = recorded(tmp_path, agents(4, faults=faults))
+    text = shown(tmp_path, settings, up_to(events, "reply", 1, count=2))
+    assert "round 1: 2 of 4 agents answered" in text
+    assert "4, 4 present, 0 silent, 0 left" in text
+    assert "no round has ended yet" in text
     text = shown(tmp_path, settings, up_to(events, "round", 2))
     assert "4, 2 present, 1 silent, 1 left or resting" in text
     assert "silent     2 (2 unanswered)" in text
-    assert "4, 4 present, 0 silent, 0 left" in shown(tmp_path, settings, up_to(events, "round", 4))
+    grid = ClockedGrid(agents(3, faults={0: Fault("silent", EVER)}), constant(0.01), 1)
+    settings, events = recorded(tmp_path / "async", grid, mode="async")  # others overtake it
+    assert "0 (2 unanswered)" in shown(tmp_path / "async", settings, up_to(events, "round", 3))
 
 
-def test_numbers_are_those_of_the_server(tmp_path):
+def test_numbers_are_those_of_the_server_and_values_that_were_not_disclosed_are_not_made_up(tmp_path):
     settings, events = recorded(tmp_path, agents(3, faults={0: Fault("raising", [2])}))
     text = shown(tmp_path, settings, up_to(events, "round", 2))
     assert "2 of 4 done  [############.............]" in text
@@ -89,46 +76,35 @@ def test_numbers_are_those_of_the_server(tmp_path):
     assert "5 valid, 1 lost, 0 refused" in text
     assert "s (the last: " in text
     assert "expected at 12:00:0" in text
-    settings, events = recorded(tmp_path / "clock", ClockedGrid(agents(2), constant(4.0), 1))
-    text = shown(tmp_path / "clock", settings, up_to(events, "round", 3))
-    assert "4 s of a simulated clock (the last: 4 s)" in text
-    assert "expected" not in text, "such a clock promises no end"
-
-
-def test_values_that_were_not_disclosed_are_not_made_up(tmp_path):
-    settings, events = recorded(tmp_path, agents(2, disclose="none"))
-    text = shown(tmp_path, settings, up_to(events, "round", 2))
+    settings, events = recorded(tmp_path / "hidden", agents(2, disclose="none"))
+    text = shown(tmp_path / "hidden", settings, up_to(events, "round", 2))
     assert "not disclosed; each device has its own: fbo-flower best JOURNAL" in text
     settings, events = recorded(tmp_path / "failing", agents(2, lambda config, context: 1 / 0))
     text = shown(tmp_path / "failing", settings, up_to(events, "round", 1))
     assert "no evaluation has succeeded yet" in text
     assert "failing    0 (1 failed), 1 (1 failed)" in text
+    settings, events = recorded(tmp_path / "clock", ClockedGrid(agents(2), constant(4.0), 1), num_trials=5)
+    text = shown(tmp_path / "clock", settings, up_to(events, "round", 3))
+    assert "3 done, for 5 evaluations of each agent" in text
+    assert "4 s of a simulated clock (the last: 4 s)" in text
+    assert "expected" not in text, "such a clock promises no end"
 
 
-def test_where_there_is_no_best_value_the_reason_is_said(tmp_path, capsys):
-    space = SearchSpace({"x": Float(0, 1)})
-    for aims, reason in (
+@pytest.mark.parametrize(
+    ("aims", "reason"),
+    [
         (
             {"objectives": {"a": "max", "b": "max"}},
-            "none, because there are several objectives; fbo-flower best shows",
+            "none, because there are several objectives; fbo-flower best",
         ),
         ({"objectives": {"a": "max"}, "limits": {"b": "<= -1"}}, "none: no trial holds the limits yet"),
-    ):
-        place = tmp_path / reason[:7]
-        keep = Keep(out=place / "out", journals=place / "in")
-        simulate(lambda config, data: {"a": 1.0, "b": 0.0}, space, 2, "random", 2, engine="inline",
-                 keep=keep, **aims)  # fmt: skip
-        for name in ("in", "out"):
-            assert run(["watch", str(place / name), "--once"]) == 0
-            assert f"  best         {reason}" in capsys.readouterr().out
-
-
-def test_an_agent_that_others_overtake_is_silent_in_an_asynchronous_run(tmp_path):
-    grid = ClockedGrid(agents(3, faults={0: Fault("silent", EVER)}), constant(0.01), 1)
-    settings, events = recorded(tmp_path, grid, mode="async")
-    text = shown(tmp_path, settings, up_to(events, "round", 3))
-    assert "1 silent" in text
-    assert "0 (2 unanswered)" in text
+    ],
+)
+def test_where_there_is_no_best_value_the_reason_is_said(aims, reason, tmp_path, capsys):
+    outputs, space = lambda config, data: {"a": 1.0, "b": 0.0}, SearchSpace({"x": Float(0, 1)})
+    simulate(outputs, space, 2, "random", 2, engine="inline", keep=Keep(journals=tmp_path), **aims)
+    assert run(["watch", str(tmp_path), "--once"]) == 0
+    assert f"  best         {reason}" in capsys.readouterr().out
 
 
 def test_ten_thousand_agents_take_no_more_lines_than_ten_and_names_cannot_control_the_terminal():
@@ -147,27 +123,6 @@ def test_ten_thousand_agents_take_no_more_lines_than_ten_and_names_cannot_contro
     assert max(map(len, text.splitlines())) < 120
 
 
-def test_reading_sees_commits_only_and_does_not_disturb_the_writer(tmp_path):
-    path = tmp_path / "study.db"
-    with StudyJournal(path) as journal:
-        journal.begin(SETTINGS)
-        journal.write([Event("federation"), Event("agents")])
-        reader = StudyJournalReader(path)
-        assert [event.kind for event in reader.new_events()] == ["federation", "agents"]
-        files, locked = sorted(os.listdir(tmp_path)), (tmp_path / "study.db.lock").read_bytes()
-        with suppress(ZeroDivisionError), journal.transaction():  # half of a commit
-            journal.insert("events", [("ask", 1, "train", "", b"half")])
-            assert list(reader.new_events()) == []
-            raise ZeroDivisionError
-        reading = StudyJournalReader(path).new_events()
-        next(reading)  # a reader that is in the middle of the file
-        journal.write(ask(1))
-        assert sum(1 for _ in reading) == 1, "one state: not what was committed after it began"
-        journal.write(ask(2))
-        assert sorted(os.listdir(tmp_path)) == files
-        assert (tmp_path / "study.db.lock").read_bytes() == locked
-
-
 def test_a_running_simulation_is_watched_and_ends_as_its_study(tmp_path, capsys):
     seen = []
 
@@ -178,10 +133,9 @@ def test_a_running_simulation_is_watched_and_ends_as_its_study(tmp_path, capsys)
 
     keep = Keep(journals=tmp_path)
     study = simulate("gp-samples", None, 3, "random", 4, engine="inline", keep=keep, callbacks=[on_round])
-    for number, text in enumerate(seen, 1):
+    for number, (text, best) in enumerate(zip(seen, study.rounds["best"], strict=True), 1):
         assert f"random: running (process {os.getpid()}), last write " in text
         assert f"{number} of 4 done" in text
-        best = study.rounds["best"][number - 1]
         assert f"best         {best:.6g}, mean" in text
     assert run(["watch", str(tmp_path / "study.db")]) == 0, "it ends by itself"
     out = capsys.readouterr().out
@@ -192,17 +146,13 @@ def test_a_running_simulation_is_watched_and_ends_as_its_study(tmp_path, capsys)
 
 @pytest.mark.usefixtures("unpictured")
 def test_a_directory_of_results_is_shown_and_several_algorithms_in_their_order(tmp_path, capsys):
-    command = ["simulate", "--problem", "gp-samples", "--agents", "2", "--rounds", "2", "--engine", "inline"]
-    both = ["--algorithm", "random", "--compare", "ts", "--quiet"]
-    assert run([*command, *both, "--journal", "--out", str(tmp_path / "a")]) == 0
-    assert run(["watch", str(tmp_path / "a")]) == 0
-    out = capsys.readouterr().out
-    assert "2 of 2 algorithms ended: random, ts\nrandom: ended after 2 rounds, best " in out
-    assert run([*command, *both, "--out", str(tmp_path / "b")]) == 0
-    assert run(["watch", str(tmp_path / "b"), "--once"]) == 0
-    out = capsys.readouterr().out
-    assert "random: finished" in out
-    assert "ts: finished" in out
+    command = "simulate --problem gp-samples --agents 2 --rounds 2 --engine inline -q --overwrite"
+    both = ["--algorithm", "random", "--compare", "ts"]
+    said = "2 of 2 algorithms ended: random, ts\nrandom: ended after 2 rounds, best "
+    for more, words, shown in ((["--journal"], [], said), ([], ["--once"], "random: finished")):
+        assert run([*command.split(), *both, *more, "--out", str(tmp_path)]) == 0
+        assert run(["watch", str(tmp_path), *words]) == 0
+        assert shown in capsys.readouterr().out
 
 
 def test_a_server_that_died_is_not_running(tmp_path):
@@ -220,51 +170,3 @@ def test_a_server_that_died_is_not_running(tmp_path):
     assert f"process {child} has ended without finishing" in text
     assert "expected at" not in text, "it does not go on by itself"
     assert watched.may_change, "it may be resumed"
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "said"),
-    [
-        ("nothing", 2, "watch: expected the directory of a run or a server's journal, got"),
-        ("empty", 2, "holds neither"),
-        ("other", 2, "two.db"),
-        ("notes.txt --once", 1, "expected an undamaged fbo-flower study journal"),
-        ("notes.txt", 1, "expected an undamaged fbo-flower study journal"),
-        ("other --interval 0", 2, "--interval: expected"),
-    ],
-)
-def test_what_is_no_run_is_one_clear_error(words, status, said, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(watch.time, "sleep", lambda seconds: None)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "notes.txt").write_text("not a database, but a text that is long enough to be one" * 20)
-    for other in ("one.db", "two.db"):
-        StudyJournal(tmp_path / "other" / other).close()
-    assert run(["watch", *words.split()]) == status
-    out, error = capsys.readouterr()
-    assert out == "", "nothing is said about a run that was not read"
-    assert said in error
-    assert (error[:7], error.count("\n")) == ("error: ", 1)
-
-
-@pytest.mark.parametrize("in_terminal", [False, True])
-def test_ctrl_c_ends_it_without_a_traceback(in_terminal, tmp_path, monkeypatch, capsys):
-    settings, events = recorded(tmp_path / "whole", agents(2))
-    written(tmp_path / "study.db", settings, up_to(events, "ask", 1))
-
-    def interrupted(seconds):
-        assert math.isclose(seconds, 2.0)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(watch.time, "sleep", interrupted)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: in_terminal)
-    assert run(["watch", str(tmp_path)]) == 130
-    out, error = capsys.readouterr()
-    assert "round 1: 0 of 2 agents answered" in out
-    assert error == "interrupted; watch changes nothing, the run itself goes on\n"
-
-
-def test_a_run_that_counts_evaluations_shows_how_many_are_left(tmp_path):
-    settings, events = recorded(tmp_path, agents(2), num_trials=5)
-    text = shown(tmp_path, settings, up_to(events, "round", 2))
-    assert "2 done, for 5 evaluations of each agent  [##########...............]" in text

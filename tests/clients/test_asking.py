@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
 import numpy as np
@@ -33,31 +33,6 @@ ALGORITHM = RandomSearch()
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
     monkeypatch.setattr(asking, "POLL_SECONDS", 0.002)
-
-
-@contextmanager
-def evaluating(*sites, objective=hill):
-    """Let each site evaluate what its agent asks, in a thread, until the block has ended."""
-    ended, seen = threading.Event(), []
-
-    def work(site):
-        while not ended.is_set():
-            try:
-                config = site.ask(timeout=0.05)
-            except NotInTimeError:
-                continue
-            seen.append(config)
-            site.tell(config, objective(config, None))
-
-    threads = [threading.Thread(target=work, args=(site,)) for site in sites]
-    for thread in threads:
-        thread.start()
-    try:
-        yield seen
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
 
 
 def agent(journal, timeout=60.0, **given):
@@ -89,16 +64,8 @@ def answering(*arguments, **given):
     thread.join()
 
 
-def trials(grid):
-    return ExpectedImprovement(num_agents=2, seed=1, num_candidates=32).start(grid, num_rounds=3).study.trials
-
-
-def test_a_study_whose_sites_are_asked_has_the_trials_of_one_with_functions(tmp_path):
-    expected = trials(agents(2))
-    sites = [Site(tmp_path / f"agent-{number}.db") for number in range(2)]
-    with evaluating(*sites) as seen:
-        assert trials(agents(2, Asked(), journals=tmp_path)) == expected
-    assert len(seen) == len(expected)
+def study_of(grid):
+    return ExpectedImprovement(num_agents=1, seed=1).start(grid, num_rounds=4).study
 
 
 def test_a_trial_that_is_not_told_in_time_is_asked_again_and_counted_once(tmp_path):
@@ -115,21 +82,23 @@ def test_a_trial_that_is_not_told_in_time_is_asked_again_and_counted_once(tmp_pa
     assert site.pending == []
 
 
-def test_a_round_without_a_value_is_lost_and_the_next_one_asks_for_the_same_trial(tmp_path):
-    site, found = Site(tmp_path / "agent-0.db"), []
-    strategy, grid = ExpectedImprovement(num_agents=1, seed=1), agents(1, Asked(0.3), journals=tmp_path)
-    thread = threading.Thread(target=lambda: found.append(strategy.start(grid, num_rounds=4).study))
+def test_a_round_without_a_value_is_lost_and_the_trials_are_those_of_a_study_with_functions(tmp_path):
+    site, found, seen = Site(tmp_path / "agent-0.db"), [], []
+    grid = agents(1, Asked(0.3), journals=tmp_path)
+    thread = threading.Thread(target=lambda: found.append(study_of(grid)))
     with log_lines() as lines:
         thread.start()
         wait_until(lambda: any("0 replies, 1 lost" in line for line in lines), "a lost round")
-        (first,) = site.pending
-        with evaluating(site) as seen:
-            thread.join()
+        while thread.is_alive():
+            with suppress(NotInTimeError):
+                seen.append(site.ask(timeout=0.05))
+                site.tell(seen[-1], hill(seen[-1], None))
     (study,) = found
     assert study.rounds["failures"].tolist()[0] == 1
-    assert study.trials["trial"].tolist() == list(range(len(study.trials))) != []
-    assert study.trials["failure"].tolist() == [""] * len(study.trials)
-    assert seen[0] == study.trials["config"][0] == first
+    expected = study_of(agents(1)).trials
+    for name in ("trial", "config", "value", "failure"):
+        assert study.trials[name].tolist() == expected[name].tolist()[: len(study.trials)] != []
+    assert seen == list(study.trials["config"])
 
 
 def test_a_site_that_repeats_its_question_or_its_answer_changes_nothing(tmp_path):
@@ -154,7 +123,6 @@ def test_a_failure_that_is_told_is_a_failed_trial_and_a_loss_is_told_as_it_is(tm
     (found,) = evaluations(tmp_path / "a.db")
     assert found.values[0] == -0.5 if failure is None else math.isnan(found.values[0])
     assert (failure is None) == (not found.reasons)
-    assert failure is None or "told as failed" in found.reasons[0] or "got nan" in found.reasons[0]
 
 
 def test_what_another_living_process_evaluates_is_not_handed_out_twice(tmp_path):
@@ -180,7 +148,6 @@ def test_several_trials_at_once_are_asked_at_once(tmp_path, monkeypatch):
     with answering(journal, 2, num_parallel=2):
         wait_until(lambda: len(site.pending) == 2, "both questions")
         first, second = site.pending
-        assert first != second
         site.tell(second, 0.2)
         site.tell(first, 0.1)
     assert sorted(e.values[0] for e in evaluations(journal)) == [0.1, 0.2]
@@ -190,35 +157,20 @@ def test_several_trials_at_once_are_asked_at_once(tmp_path, monkeypatch):
     workers.close_pools()
 
 
-def test_an_agent_that_has_lost_its_journal_is_not_told_the_values_of_its_former_life(tmp_path):
-    former = left_open(tmp_path / "a.db")
-    Site(tmp_path / "a.db").tell(former, 0.5)
-    (tmp_path / "a.db").unlink()
-    other = TuningAgent(Asked(0.01), SPACE, node(tmp_path / "a.db"), seed=2)
-    with pytest.raises(NotInTimeError):
-        other.answer(packed(ALGORITHM, task(num_trials=1)))
-    (config,) = Site(tmp_path / "a.db").pending
-    assert config != former
-
-
 def test_mistakes_are_refused_with_a_sentence(tmp_path):
     with pytest.raises(NotInTimeError, match="journal: expected a file in node_config"):
         TuningAgent(Asked(), SPACE, node(), seed=1).answer(packed(ALGORITHM, task()))
     site, config = Site(tmp_path / "a.db"), left_open(tmp_path / "a.db")
     with pytest.raises(ConfigError, match="config: expected only texts, finite numbers and flags"):
         site.tell({"x": object()}, 1.0)
-    with pytest.raises(ConfigError, match="value: expected a number, or None"):
-        site.tell(config, "high")
     asking.mail_of(tmp_path / "a.db").write_bytes(b"something else" * 100)
     for attempt in (lambda: site.tell(config, 1.0), site.ask, lambda: answer(tmp_path / "a.db")):
         with pytest.raises(JournalError, match="remove the file and start again"):
             attempt()
     assert evaluations(tmp_path / "a.db") == [], "the trial has not failed"
-    context = ObjectiveContext(
-        "3", 3, 0, 1, np.random.default_rng(0), {"journal": str(tmp_path / "a.db")}, study="s"
-    )
+    own = {"journal": str(tmp_path / "a.db")}
     with pytest.raises(NotInTimeError, match="remove the file and start again"):
-        Asked()(config, context)
+        Asked()(config, ObjectiveContext("3", 3, 0, 1, np.random.default_rng(0), own, study="s"))
 
 
 def test_what_nobody_asked_for_is_known_from_the_next_task_on_and_counts_as_no_trial(tmp_path):
@@ -258,22 +210,19 @@ def history(journal):
 
 
 def test_the_commands_ask_and_tell_evaluate_a_trial_by_hand(tmp_path, capsys):
-    journal = tmp_path / "a.db"
-    assert run(["tell", str(journal), "--value", "1"]) == 2
-    assert "got 0" in capsys.readouterr().err
+    journal = str(tmp_path / "a.db")
+    assert run(["tell", journal, "--value", "1"]) == 2, "nothing was asked"
     with answering(journal, 2):
-        assert run(["ask", str(journal)]) == 0
-        first = json.loads(capsys.readouterr().out)
-        assert first == Site(journal).ask()
+        assert run(["ask", journal]) == 0
+        assert json.loads(capsys.readouterr().out) == Site(journal).ask()
         for words in (["--value", "1", "--failed"], [], ["--value", "1", "--config", "[1]"]):
-            assert run(["tell", str(journal), *words]) == 2
-        assert run(["tell", str(journal), "--value", "-0.75"]) == 0
-        assert run(["ask", str(journal)]) == 0
+            assert run(["tell", journal, *words]) == 2
+        assert run(["tell", journal, "--value", "-0.75"]) == 0
+        assert run(["ask", journal]) == 0
         second = capsys.readouterr().out.splitlines()[-1]
-        assert run(["tell", str(journal), "--config", second, "--failed"]) == 0
-    assert [e.values[0] for e in evaluations(journal)][:1] == [-0.75]
-    assert run(["ask", str(journal), "--timeout", "0.01"]) == 1
-    assert "expected the agent of" in capsys.readouterr().err
+        assert run(["tell", journal, "--config", second, "--failed"]) == 0
+    assert [str(e.values[0]) for e in evaluations(journal)] == ["-0.75", "nan"]
+    assert run(["ask", journal, "--timeout", "0.01"]) == 1
 
 
 def test_outputs_are_told_by_name_and_what_is_missing_is_named(tmp_path):
@@ -283,20 +232,16 @@ def test_outputs_are_told_by_name_and_what_is_missing_is_named(tmp_path):
     site.tell({"x": 0.1, "y": 0.5}, 0.75)  # does not fit it
     with answering(journal, 2, aims=aims):
         config = site.ask()
-        wrong = {"a float": 0.25, "a dict of loss": {"loss": 1}, "a dict of": told | {"mb": 1}}
-        for got, value in wrong.items():
-            with pytest.raises(ConfigError, match=f"value: expected a dict of loss, cost, .* got {got}"):
+        for value in (0.25, {"loss": 1}, told | {"mb": 1}):
+            with pytest.raises(ConfigError, match=r"value: expected a dict of loss, cost, .* got a "):
                 site.tell(config, value)
         words = ["tell", str(journal), "--value", "loss=0.25", "--value"]
         assert run([*words, "cost=high"]) == run([*words, "0.3"]) == run([*words, "loss=1"]) == 2
         assert run([*words, "cost=2"]) == 0
         site.tell(config, told)
-        with pytest.raises(ConfigError, match="expected the one told before"):
-            site.tell(config, {"loss": 0.25, "cost": 3.0})
         site.tell(site.ask(), {"loss": math.nan, "cost": 1.0})
     (stored,) = read_answers(journal)
     assert (stored.num_failed, stored.answer.outputs) == (1, told), "of its own trials the nearest"
-    assert stored.failure == "loss: expected a finite number, got nan"
     found = history(journal)
     assert found.trials.tolist() == [-1, 0, 1]
     assert found.outputs[:2].tolist() == [[-0.75, -0.5], [-0.25, -2.0]]

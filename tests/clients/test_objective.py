@@ -1,7 +1,5 @@
 """What an objective may return: a finite number, or a failed trial, and what a wrong type costs."""
 
-import asyncio
-import logging
 import math
 import os
 import signal
@@ -9,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from federation import log_lines
 from grouped import grouped
 
 from fbo_flower import Float, SearchSpace
@@ -20,31 +19,11 @@ from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.strategies import RandomSearch
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
-WRONG = {
-    "dict": {"accuracy": 0.9}, "nothing": None, "text": "0.9", "array of one": np.array([0.9]), "flag": True,
-}  # fmt: skip
-
-
 CONTEXT = ObjectiveContext("3", 3, 0, 1, np.random.default_rng(0))
 
 
 def outcome(value):
-    (number,) = evaluate(lambda config, context: value, {}, CONTEXT)
-    return number
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (1, 1.0), (0.5, 0.5), (-0.0, -0.0), (Fraction(1, 4), 0.25), (np.float32(0.5), 0.5),
-        (np.int64(3), 3.0), (np.array(2.5), 2.5), (5e-324, 5e-324), (1.7e308, 1.7e308),
-    ],
-)  # fmt: skip
-def test_real_numbers_are_taken(value, expected):
-    got = outcome(value)
-    assert type(got) is float
-    assert math.copysign(1, got) == math.copysign(1, expected)
-    assert got == expected
+    return evaluate(lambda config, context: value, {}, CONTEXT)
 
 
 class Unspeakable(Exception):  # noqa: N818  # it is a value too
@@ -57,15 +36,14 @@ class Unspeakable(Exception):  # noqa: N818  # it is a value too
 @pytest.mark.parametrize(
     "value",
     [
-        None, "0.5", b"1", True, np.True_, np.array(True), [1.0], (1.0,), {"loss": 1.0}, np.ones(1),
-        np.ones((1, 1)), np.empty(0), 1j, np.complex128(1), object(), float, math.nan,
-        math.inf, -math.inf, np.float32("nan"), np.array(np.inf), 10**400, -(10**400), Fraction(10**400),
-        np.array(10**400, dtype=object), Unspeakable(), lambda: 1.0, np.datetime64("2020-01-01"),
-        np.array("1"),
+        None, "0.5", True, np.array(True), [1.0], {"loss": 1.0}, np.ones(1), 1j, object(), math.nan,
+        -math.inf, np.array(np.inf), 10**400, np.array(10**400, dtype=object), Unspeakable(),
     ],
     ids=lambda v: type(v).__name__,
 )  # fmt: skip
-def test_anything_else_is_an_objective_error(value):
+def test_anything_but_a_finite_number_is_an_objective_error(value):
+    taken = outcome(Fraction(1, 4)) + outcome(np.float32(0.5)) + outcome(np.array(-0.0))
+    assert repr(taken) == "(0.25, 0.5, -0.0)"
     with pytest.raises(ObjectiveError, match="finite number"):
         outcome(value)
 
@@ -77,11 +55,7 @@ def raising(error):
     return objective
 
 
-@pytest.mark.parametrize(
-    "error",
-    [ValueError("no"), KeyError("a"), MemoryError(), StopIteration(), AssertionError(), RecursionError(),
-     Unspeakable(), SystemExit(1), asyncio.CancelledError(), BaseException()],
-)  # fmt: skip
+@pytest.mark.parametrize("error", [KeyError("a"), Unspeakable(), SystemExit(1), BaseException()])
 def test_anything_raised_is_an_objective_error(error):
     with pytest.raises(ObjectiveError, match=type(error).__name__):
         evaluate(raising(error), {}, CONTEXT)
@@ -107,9 +81,6 @@ def test_reasons_are_short():
     with pytest.raises(ObjectiveError) as caught:
         evaluate(raising(ValueError("x" * 10**6)), {}, CONTEXT)
     assert len(str(caught.value)) == MAX_REASON
-    with pytest.raises(ObjectiveError) as caught:
-        outcome("x" * 10**6)
-    assert len(str(caught.value)) < MAX_REASON
 
 
 # -- as seldom as possible ---------------------------------------------------------------------------
@@ -144,12 +115,11 @@ def tune(objective, **options):
 @pytest.mark.parametrize(
     ("value", "given"),
     [
-        *((value, {"algorithm": "ei", "minimize": value is None}) for value in WRONG.values()),
-        *(("0.9", {"algorithm": name}) for name in ("fts", "fed-ei", "hct", "co-kg", "pf-pne")),
-        ("0.9", {"mode": "async"}),
+        ({"accuracy": 0.9}, {"algorithm": "ei"}), (None, {"algorithm": "ei", "minimize": True}),
+        ("0.9", {"algorithm": "hct"}), (True, {"mode": "async"}),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_value_of_the_wrong_type_is_seen_once_per_agent_whatever_the_algorithm_and_the_mode(
     value, given, calls
 ):
@@ -165,22 +135,18 @@ def test_in_worker_processes_those_under_way_are_the_last(calls):
     assert count(calls) <= 2
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_one_device_among_many_costs_only_itself(mode, calls):
-    objective = recorded(calls, None, only="1")
-    study = tune(objective, mode=mode)
+def test_one_device_among_many_costs_only_itself(calls):
+    study = tune(recorded(calls, None, only="1"))
     assert set(study.trials["agent"]) == {"0", "2"}
     assert count(calls, "1") <= len(study.rounds), "once in a round at most"
-    if mode == "sync":
-        assert count(calls, "0") == 9 + 2
+    assert count(calls, "0") == 9 + 2
 
 
-def test_the_value_stays_at_an_agent_that_discloses_nothing(caplog):
-    logging.getLogger("flwr").propagate = True
+def test_the_value_stays_at_an_agent_that_discloses_nothing():
     app = client_app(lambda config, context: {"accuracy": 0.875}, SPACE, seed=0)
-    with pytest.raises(ObjectiveError, match="got a dict; return a float") as caught:
+    with log_lines() as lines, pytest.raises(ObjectiveError, match="got a dict; return a float") as caught:
         RandomSearch(num_agents=2, seed=0).start(InProcessGrid(app, 2), num_rounds=3)
     assert "0.875" not in str(caught.value)
-    told = [r.getMessage() for r in caplog.records if "0.875" in r.getMessage()]
+    told = [line for line in lines if "0.875" in line]
     assert told
     assert all(line.startswith("agent ") for line in told), "in the agents' own logs alone"

@@ -2,7 +2,6 @@
 
 import csv
 import math
-import statistics
 from dataclasses import replace
 
 import numpy as np
@@ -12,38 +11,33 @@ from typer.testing import CliRunner
 
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.ei.pool import Pool
-from fbo_flower.algorithms.records import Phase, Trials
+from fbo_flower.algorithms.records import Trials
 from fbo_flower.cli.main import app
-from fbo_flower.clients import ObjectiveContext, Pruning, TuningAgent, client_app
+from fbo_flower.clients import Pruning, TuningAgent, client_app
 from fbo_flower.clients.memory import agent_state_from_bytes, open_memory
 from fbo_flower.clients.own_answer import own_answer
 from fbo_flower.clients.pruning import BY_OTHERS, Curve, CurveBook, columns_of
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.numerics.curves import forecast
-from fbo_flower.numerics.surrogates.trend import NUM_SUMS
 from fbo_flower.storage.agent_journal import AgentJournal
 
 NUM_STEPS, NUM_TRIALS = 6, 24
 
 
 class Curved:
-    """Reports a rising curve and counts the steps; returns more than it has reported last."""
+    """Reports a rising curve; returns more than it has reported last."""
 
-    def __init__(self, sign=1.0, die_at=-1, raises=False):
-        self.steps, self.sign, self.die_at, self.raises = 0, sign, die_at, raises
+    def __init__(self, sign=1.0, raises=False):
+        self.sign, self.raises = sign, raises
 
     def __call__(self, config, context):
         best = self.sign * height(config["x"], config["y"])
         for step in range(NUM_STEPS):
-            self.steps += 1
             context.report(step, best * risen(step))
             if context.should_stop():
                 if self.raises:
                     raise RuntimeError("pruned")
                 return None
-        if context.trial == self.die_at:
-            raise KeyboardInterrupt
         return float(best)
 
 
@@ -85,10 +79,6 @@ def curve(*values, **limits):
     return made
 
 
-def stop_measures(by_others):
-    return {"stopped": np.zeros(1, dtype=np.int64), "measures": {BY_OTHERS: np.ones(1)} if by_others else {}}
-
-
 def ended(trial, *values):
     return row(trial, values[-1], **columns_of(curve(*values)))
 
@@ -100,8 +90,7 @@ def row(trial, value, **columns):
 # -- the rule --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("direction", ["maximize", "minimize"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "direction"), [(0, "maximize"), (1, "minimize")])
 def test_trials_stop_where_optunas_median_pruner_stops_them(seed, direction):
     optuna = pytest.importorskip("optuna", reason="the oracle is Optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -126,16 +115,6 @@ def test_trials_stop_where_optunas_median_pruner_stops_them(seed, direction):
         study.tell(theirs, None if ours.stopped else value, state)
         book.add(row(trial, ours.values[-1], **columns_of(ours)))
     assert 0 < num_stopped < 40
-
-
-def test_a_trial_stops_at_a_step_with_a_median_and_stays_stopped():
-    limits = {1: 5.0, 2: 5.0}
-    trial = curve(1.0, limits=limits)
-    assert not trial.should_stop()
-    for step, value in ((1, 2.0), (2, 9.0)):
-        trial.report(step, value)
-        assert trial.should_stop()
-    assert not Curve(limits).should_stop()  # nothing is reported yet
 
 
 def test_pooled_medians_wait_for_a_completed_curve_that_reaches_them_and_own_curves_take_precedence():
@@ -164,7 +143,8 @@ def test_other_agents_stop_no_larger_share_of_an_agents_trials_than_its_operator
     book.add(ended(0, 0.6, 0.7))
     assert book.rule(1)[1]
     for trial in (1, 2):
-        book.add(replace(ended(trial, 0.1), **stop_measures(by_others)))
+        measures = {BY_OTHERS: np.ones(1)} if by_others else {}
+        book.add(replace(ended(trial, 0.1), stopped=np.zeros(1, dtype=np.int64), measures=measures))
     assert book.rule(3)[1] is not by_others  # another one would be three of four
 
 
@@ -186,36 +166,19 @@ def test_a_trial_stops_only_if_it_is_predicted_below_the_best_end_with_a_margin(
     assert min(num_both) > 50
 
 
-def test_a_margin_needs_two_completed_curves_and_the_book_survives_the_agents_state():
-    book = CurveBook(Pruning(min_trials=1))
-    assert book.arrays() == {}
-    book.add(ended(0, 0.5, 0.75))
-    assert not book.rule(1)[0]
-    book.add(ended(1, 0.75, 1.0))
-    assert book.rule(2)[0] == {0: 0.625, 1: 0.875}
-    assert CurveBook.read(book.arrays(), Pruning(min_trials=1)) == book
-    assert CurveBook.read(book.arrays(), Pruning(min_trials=1, margin=None)).rule(2)[0][0] == 0.625
-
-
 # -- what objectives may report, and what settings may be ------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("step", "value", "match"),
     [
-        *((step, 0.5, "step: expected an integer") for step in (-1, 0, 1.0, "2", True, None)),
-        *((1, v, "value: expected a finite number") for v in (math.nan, math.inf, "high", None, True, 1j)),
+        *((step, 0.5, "step: expected an integer") for step in (-1, 0, 1.0, True, None)),
+        *((1, v, "value: expected a finite number") for v in (math.nan, "high", True)),
     ],
 )
 def test_a_step_is_a_larger_integer_and_a_value_finite(step, value, match):
     with pytest.raises(ObjectiveError, match=f"report: {match}"):
         curve(0.5).report(step, value)
-
-
-def test_a_context_of_ones_own_can_report_without_an_agent():
-    context = ObjectiveContext("a", 0, 0, 1, np.random.default_rng(0))
-    context.report(0, 0.5)
-    assert not context.should_stop()
 
 
 def test_the_operator_names_the_rule_and_wrong_settings_are_refused():
@@ -239,30 +202,6 @@ def test_a_stopped_trial_has_the_last_value_that_it_reported(raises):
     np.testing.assert_allclose(told(reply, "values"), height(*told(reply, "points").T) * shares, rtol=1e-12)
 
 
-def test_a_loss_stops_where_its_negative_stops():
-    gain, loss = Curved(), Curved(-1.0)
-    replies = [answer(agent(gain)), answer(agent(loss, aims=Aims.of(True)))]
-    assert gain.steps == loss.steps < 30 * NUM_STEPS
-    for name in ("stopped", "values"):
-        np.testing.assert_array_equal(*(told(reply, name) for reply in replies))
-
-
-def test_workers_stop_trials_by_what_had_ended_before_their_batch(tmp_path):
-    mine = agent(Curved(), tmp_path / "agent.db", num_parallel=2, pruning=Pruning(margin=None))
-    reply = answer(mine, 0, 20)
-    done, expected = list[float](), list[int]()
-    for batch in height(*told(reply, "points").T).reshape(-1, 2):
-        stops = (
-            batch < np.median(done) if len(done) >= 5 else np.zeros(2, bool)
-        )  # at the first step, or never
-        done += batch[~stops].tolist()
-        expected += np.where(stops, 0, -1).tolist()
-    assert told(reply, "stopped").tolist() == expected
-    assert 3 < expected.count(0) < 15
-    with AgentJournal(tmp_path / "agent.db", "3") as journal:
-        assert all(evaluation.curve is not None for evaluation in journal.evaluations("s"))
-
-
 def test_journals_hold_every_curve_and_a_command_writes_them_as_csv(tmp_path):
     journal, out = tmp_path / "agent-3.db", tmp_path / "curves.csv"
     stopped = told(answer(agent(Curved(-1.0), journal, aims=Aims.of(True)), 0, 10), "stopped")
@@ -280,7 +219,7 @@ def test_journals_hold_every_curve_and_a_command_writes_them_as_csv(tmp_path):
 # -- what is learnt of it -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("at_once", "sign"), [(1, 1.0), (1, -1.0), (2, -1.0)])
+@pytest.mark.parametrize(("at_once", "sign"), [(1, 1.0), (2, -1.0)])
 def test_predictions_are_forecasts_from_the_trials_that_completed_before(tmp_path, at_once, sign):
     tuned = agent(Curved(sign), tmp_path / "agent.db", num_parallel=at_once, aims=Aims.of(sign < 0))
     answer(tuned, 0, NUM_TRIALS, "ei")
@@ -296,32 +235,7 @@ def test_predictions_are_forecasts_from_the_trials_that_completed_before(tmp_pat
         curves = [dict(e.curve.T.tolist()) for e in before]
         values = np.array([c[stopped.stopped[0]] for c in curves])
         finals = np.array([e.values[0] for e in before])
-        value = float(stopped.values[0])
-        assert predicted == forecast(values, finals, value)
-        gain = statistics.fmean((finals - values).tolist())
-        expected = min(value + gain, statistics.median(finals.tolist()))
-        assert predicted == pytest.approx(expected, rel=1e-12)
-        assert value < predicted < finals.max()
-
-
-def test_the_last_value_can_be_learnt_instead():
-    tuned = agent(pruning=Pruning(learns="last"))
-    answer(tuned, 0, NUM_TRIALS)
-    history = state_of(tuned).history
-    assert (history.stopped >= 0).any()
-    assert history.predicted is None
-
-
-def test_a_prediction_stays_the_same_when_more_trials_are_known_and_in_the_agents_memory():
-    early, later = agent(), agent()
-    for tuned, number in ((early, 10), (later, NUM_TRIALS)):
-        answer(tuned, 0, number, "ei")
-    first, whole = (state_of(tuned).history for tuned in (early, later))
-    again = Trials.empty(2).concat(whole.select(0, 10))
-    assert np.isfinite(first.predicted).any()
-    np.testing.assert_array_equal(first.predicted, again.predicted)
-    for ours, theirs in zip(first.observed(), again.observed(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+        assert predicted == forecast(values, finals, float(stopped.values[0]))
 
 
 @pytest.mark.parametrize("name", ["ei", "ts", "random", "fed-ei"])
@@ -339,18 +253,3 @@ def test_a_stopped_trial_is_never_the_best_whatever_is_predicted(name, monkeypat
     assert found.value == own_answer("3", "s", made, state).value == best < 1.0
     assert any((found.point == point).all() for point in history.points[completed(history)])
     np.testing.assert_array_equal(told(reply, "values"), history.values)
-
-
-def test_a_stopped_trial_is_no_row_of_the_pool_of_fed_ei():
-    level = np.zeros(NUM_SUMS)
-    asked = Pool(slots=1024, level=level).task(Phase.TRAIN, 1, 2, NUM_TRIALS)
-    tuned = agent()
-    options = {"secure_sums": 0, "trials_per_round": NUM_TRIALS}
-    answer(tuned, 0, 2, "fed-ei", **options)
-    reply = answer(tuned, name="fed-ei", task=asked, **options)
-    history = state_of(tuned).history
-    left = completed(history) & (history.trials >= 2)
-    assert 0 < left.sum() < NUM_TRIALS
-    rows = np.asarray(reply.arrays["rows"])
-    np.testing.assert_allclose(rows[:, :-1], history.points[left], rtol=0, atol=1e-11)
-    np.testing.assert_array_equal(np.argsort(rows[:, -1]), np.argsort(history.values[left]))

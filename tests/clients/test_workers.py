@@ -4,21 +4,18 @@ import math
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections import deque
+from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
+import cloudpickle
 import numpy as np
 import pytest
+import threadpoolctl
 from agents import SPACE, node, packed, task
 from contract import same
 from flwr.app import RecordDict
-from grouped import grouped
-from waiting import wait_until
 
 from fbo_flower.algorithms import ThompsonSampling
 from fbo_flower.algorithms.records import Phase, Task, Trials
@@ -28,9 +25,8 @@ from fbo_flower.clients.evaluator import EvaluationCache, ObjectiveEvaluator, Pa
 from fbo_flower.clients.memory import StateMemory
 from fbo_flower.clients.objective import Job, ObjectiveContext
 from fbo_flower.clients.pruning import CurveBook, Pruning
-from fbo_flower.clients.workers import WorkerPool, pickled, pool_of
+from fbo_flower.clients.workers import Worker, WorkerPool, pickled, pool_of
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import simulate
 from fbo_flower.storage import agent_journal
 from fbo_flower.storage.agent_journal import AgentJournal
 
@@ -67,8 +63,7 @@ NOISY, REPEATING = Noisy(), Repeating()  # the same objects: their workers are s
 
 
 @pytest.mark.parametrize("repeats", [None, [3, 2, 1, 1, 4]])
-@pytest.mark.parametrize("objective", [NOISY, REPEATING], ids=["plain", "repeating"])
-@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(("objective", "cached"), [(NOISY, True), (REPEATING, False)])
 def test_outcomes_are_those_of_one_evaluation_after_the_other(repeats, objective, cached):
     query = Trials(POINTS, pulls=None if repeats is None else np.array(repeats, dtype=np.int64))
     caches = [EvaluationCache() if cached else None for _ in range(2)]
@@ -96,18 +91,16 @@ def test_a_row_of_pulls_has_the_mean_the_number_and_the_squared_deviations_of_th
 def test_repeated_evaluations_of_a_point_do_not_stop_early():
     """A mean over partial values would be biased."""
     book = CurveBook(Pruning(min_trials=1, margin=None))
-    zero = np.zeros((1, 2))
-    book.add(Trials(zero, np.array([5.0]), np.array([0]), curve=np.array([[0.0], [5.0]])))
+    curve = np.array([[0.0], [5.0]])
+    book.add(Trials(np.zeros((1, 2)), np.array([5.0]), np.array([0]), curve=curve))
 
     def curved(config, context):
         context.report(0, 0.1)
         context.should_stop()
         return 0.5
 
-    stopped = [
-        evaluate(Trials(np.full((1, 2), 0.5), pulls=repeats), 1, curved, Parallel(), book=book).stopped
-        for repeats in (None, np.array([20]))
-    ]
+    queries = (Trials(np.full((1, 2), 0.5), pulls=pulls) for pulls in (None, np.array([20])))
+    stopped = [evaluate(query, 1, curved, Parallel(), book=book).stopped for query in queries]
     assert stopped == [np.array([0]), None]
 
 
@@ -121,25 +114,12 @@ def test_the_operator_overrides_the_app():
 # -- an agent that is killed ------------------------------------------------------------------------------
 
 
-def noting(directory, killer=None):
-    """An objective that notes its trials. Trial `killer` kills the agent once trial 4 is journalled."""
+def noting(path):
+    """An objective that notes its trials in a file."""
 
     def objective(config, context):
-        import os
-        import signal
-        import time
-        from pathlib import Path
-
-        here = Path(directory)
-        with (here / "calls").open("a") as stream:
+        with open(path, "a") as stream:
             stream.write(f"{context.trial} ")
-        if context.trial == killer and not (here / "killed").exists():
-            while not (here / "journalled-4").exists():
-                time.sleep(0.01)
-            (here / "killed").touch()
-            os.kill(os.getppid(), signal.SIGKILL)
-            while True:  # ends with its agent
-                time.sleep(0.01)
         return -((config["x"] - 0.3) ** 2) - (config["y"] - 0.7) ** 2 + 1e-3 * context.trial
 
     return objective
@@ -148,144 +128,60 @@ def noting(directory, killer=None):
 def test_an_agent_killed_within_a_batch_repeats_only_what_was_under_way(tmp_path, monkeypatch):
     monkeypatch.setattr(agent_journal, "COMMIT_SECONDS", 0.0)  # every evaluation, as if it had taken a second
     first, second = (packed(TS, task(trial, 4)) for trial in (0, 4))
+    append, stored = AgentJournal.append, []
 
-    def agent(directory, killer=None, **given):
-        context = node(directory / "a.db", **given)
-        parallel = {} if given else {"num_parallel": 2}
-        return TuningAgent(noting(directory, killer), SPACE, context, seed=4, disclose="trials", **parallel)
+    def dying(self, study, key, evaluation):
+        append(self, study, key, evaluation)
+        stored.append(str(evaluation.trials[0]))
+        if len(stored) == 6:
+            raise KeyboardInterrupt
 
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    for directory, killer in ((whole, None), (killed, 5)):
-        directory.mkdir()
-        begun = agent(directory, killer)
-        begun.answer(first)
-        if killer is None:
-            expected = begun.answer(second)
-            continue
-        process = os.fork()
-        if process == 0:
-            die_when_told(begun, second, directory)
-        _, status = os.waitpid(process, 0)
-        assert os.WIFSIGNALED(status)
-        assert os.WTERMSIG(status) == signal.SIGKILL
-    with AgentJournal(killed / "a.db", "3") as journal:
-        stored = [int(e.trials[0]) for e in journal.evaluations("s")]
-    assert sorted(stored[:4]) == [0, 1, 2, 3]
-    assert stored[4:] == [4]
+    def answer(name, num_parallel, *messages):
+        context = node(tmp_path / f"{name}.db", num_parallel=num_parallel)
+        agent = TuningAgent(noting(tmp_path / name), SPACE, context, seed=4, disclose="trials")
+        return [agent.answer(message) for message in messages][-1]
+
+    expected = answer("whole", 2, first, second)
+    with monkeypatch.context() as patch:
+        patch.setattr(AgentJournal, "append", dying)
+        with pytest.raises(KeyboardInterrupt):
+            answer("killed", 2, first, second)
     # another setting of the operator changes nothing about the batch that has begun
-    reply = agent(killed, 5, num_parallel=1).answer(second)
-    assert sorted((killed / "calls").read_text().split()) == list("012345567")
+    reply = answer("killed", 1, second)
+    calls = Counter((tmp_path / "killed").read_text().split())
+    assert sorted(calls) == list("01234567")
+    assert {calls[trial] for trial in stored} == {1}
+    assert calls.total() <= 8 + 2
     assert reply.config == expected.config
     arrays = [{n: a for n, a in r.arrays.items() if "times" not in n} for r in (reply, expected)]
     assert same(*arrays)
 
 
-def die_when_told(agent, asked, directory):
-    """Answer a task in a forked process, and say which evaluations the journal holds."""
-    append = AgentJournal.append
-
-    def noted(self, study, key, evaluation):
-        append(self, study, key, evaluation)
-        (directory / f"journalled-{evaluation.trials[0]}").touch()
-
-    AgentJournal.append = noted
-    try:
-        agent.answer(asked)
-    finally:
-        os._exit(1)
-
-
-def row(trial):
-    return Trials(np.array([[0.5, trial / 4]]), np.array([float(trial)]), np.array([trial]))
-
-
-def test_evaluations_that_end_out_of_order_are_replayed_by_their_trial(tmp_path):
-    with AgentJournal(tmp_path / "a.db", "3") as journal:
-        for trial in (2, 0):
-            journal.append("s1", "t", row(trial))
-        journal.commit()
-        stored = deque(journal.evaluations("s1", "t"))
-        context = TaskContext("3", "s1", 3, task(), "t", 7, journal, {}, {}, True, stored=stored)
-        taken = [context.take(row(trial)) for trial in range(4)]
-    assert [None if found is None else found.values[0] for found in taken] == [0.0, None, 2.0, None]
-
-
 # -- simulations ------------------------------------------------------------------------------------------
-
-
-def slow_left(config, agent):
-    if config["x"] < 0.5:
-        time.sleep(600)
-    return config["x"]
-
-
-def run(objective=slow_left, algorithm="random", **given):
-    given = {"agents": {"north": 0.2}, "seed": 1, "engine": "inline", **given}
-    space = None if isinstance(objective, str) else SPACE
-    return simulate(objective, space, **grouped(algorithm=algorithm, **given))
-
-
-@pytest.mark.parametrize("limit", [{"num_parallel": 2}, {"trial_timeout": 5.0}])
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ({"engine": "ray"}, "with the engine ray"), ({"engine": "flower"}, "with the engine flower"),
-        ({"durations": 1.0}, "with durations"), ({"num_parallel": 0}, "num_parallel: expected an integer"),
-    ],
-)  # fmt: skip
-def test_simulations_in_which_it_means_nothing_refuse_it(given, reason, limit):
-    match = reason if "num_parallel" in given else f"{next(iter(limit))}: expected [01] {reason}"
-    with pytest.raises(ConfigError, match=match):
-        run(num_rounds=1, **limit | given)
-
-
-def test_a_simulated_evaluation_that_takes_too_long_costs_its_own_trial():
-    study = run(num_rounds=1, num_parallel=2, trial_timeout=2.0, options={"num_initial": 4})
-    left = np.array([config["x"] < 0.5 for config in study.trials["config"]])
-    assert 0 < left.sum() < 4
-    assert (np.isnan(study.trials["value"]) == left).all()
-    assert all("trial_timeout" in text for text in study.trials["failure"][left])
-    assert (study.times["ended"] >= study.times["started"]).all()
-    assert sorted(study.times["trial"].tolist()) == [0, 1, 2, 3]
-
-
-def test_pulls_of_a_bandit_are_evaluated_at_once():
-    options = {"budget": 24, "max_evaluations_per_round": 12}
-    one, two = (run("garland", "pf-pne", agents=2, num_parallel=q, options=options) for q in (1, 2))
-    assert repr(list(one.trials)) == repr(list(two.trials))
 
 
 # -- the pool ---------------------------------------------------------------------------------------------
 
 
-def context(trial=0):
-    return ObjectiveContext("3", 3, trial, 1, np.random.default_rng(trial))
-
-
 def jobs(*xs):
-    return [Job(row(trial), {"x": x}, [context(trial)]) for trial, x in enumerate(xs)]
+    contexts = (ObjectiveContext("3", 3, trial, 1, np.random.default_rng(trial)) for trial in range(len(xs)))
+    rows = (Trials(np.zeros((1, 2)), np.zeros(1), np.array([trial])) for trial in range(len(xs)))
+    return [Job(row, {"x": x}, [context]) for row, x, context in zip(rows, xs, contexts, strict=True)]
 
 
-def ran(pool, work, at_once=2, timeout=0.0):
-    ended = dict(pool.run(work, at_once, timeout))
-    rows = [ended[number][0] for number in range(len(work))]
-    assert [row.trials[0] for row in rows] == list(range(len(work)))
-    assert all(row.times[0, 0] <= row.times[0, 1] for row in rows)
+def ran(pool, *xs, at_once=2):
+    """Return the values of some jobs, why they failed, and their errors."""
+    ended = dict(pool.run(jobs(*xs), at_once, 0.0))
+    rows = [ended[number][0] for number in range(len(xs))]
+    assert [row.trials[0] for row in rows] == list(range(len(xs)))
     reasons = ["".join(row.reasons.values()) for row in rows]
-    return [row.values[0] for row in rows], reasons, [ended[number][1] for number in range(len(work))]
+    return [row.values[0] for row in rows], reasons, [ended[number][1] for number in range(len(xs))]
 
 
 def troubled(meeting):
     """Return an objective that dies, fails, hangs, waits or tells of its process, as `x` says."""
 
     def objective(config, context):
-        import os
-        import signal
-        import time
-
-        import numpy as np
-        import threadpoolctl
-
         match config["x"]:
             case -1.0:
                 os._exit(3)
@@ -293,9 +189,6 @@ def troubled(meeting):
                 os.kill(os.getpid(), signal.SIGSEGV)
             case -3.0:
                 raise ValueError("no such\nvalue")
-            case -4.0:
-                while True:
-                    time.sleep(0.01)
             case -5.0:
                 (meeting / f"{context.trial}").touch()
                 while not all((meeting / str(trial)).exists() for trial in range(3)):
@@ -319,36 +212,34 @@ def pool(tmp_path_factory):
     pool.close()
 
 
-def test_every_job_gets_its_own_value_and_the_draws_that_it_would_have_here(pool):
-    values, reasons, _ = ran(pool, jobs(0.5, -7.0, 1e-300, -7.0, -6.0))
-    drawn = [np.random.default_rng(t).random() + t for t in (1, 3)]
-    assert values == [0.5, drawn[0], 1e-300, drawn[1], 1.0], "BLAS has one thread"
-    assert not any(reasons)
-    assert len(pool.idle) <= 2
-
-
-def test_a_worker_that_dies_costs_its_own_trial_and_an_error_comes_with_its_traceback(pool):
-    values, reasons, errors = ran(pool, jobs(0.1, -1.0, -3.0, -2.0, 0.3))
-    np.testing.assert_array_equal(values, [0.1, np.nan, np.nan, np.nan, 0.3])
+def test_a_worker_that_dies_costs_its_own_trial_and_others_have_the_values_that_they_would_have_here(pool):
+    values, reasons, errors = ran(pool, 1e-300, -1.0, -3.0, -2.0, -7.0, -6.0)
+    drawn = np.random.default_rng(4).random() + 4
+    np.testing.assert_array_equal(values, [1e-300, np.nan, np.nan, np.nan, drawn, 1.0], "one thread of BLAS")
     assert reasons == [
         "", "the worker process ended with status 3 while it evaluated the trial",
         "ValueError: no such\\nvalue",
-        "the worker process was ended by SIGSEGV while it evaluated the trial", "",
+        "the worker process was ended by SIGSEGV while it evaluated the trial", "", "",
     ]  # fmt: skip
-    assert [error is not None for error in errors] == [False, False, True, False, False]
+    assert [number for number, error in enumerate(errors) if error] == [2]
     assert "in objective" in errors[2][1]
-    assert errors[2][1].endswith("\n  ValueError: no such\\nvalue")
+    assert len(pool.idle) <= 2
 
 
-def test_a_trial_that_takes_too_long_is_ended_and_the_pool_goes_on(pool):
-    ((_, (late, _)),) = pool.run(jobs(-4.0), 2, 0.05)
-    assert late.reasons == {0: "took longer than 0.05 s, the trial_timeout; its process was killed"}
-    assert np.diff(late.times)[0] >= 0.05
-    assert ran(pool, jobs(0.4, 0.5), timeout=600.0)[0] == [0.4, 0.5]
+def slow_left(config, context):
+    if config["x"] < 0.5:
+        time.sleep(600)
+    return config["x"]
+
+
+def test_a_trial_that_takes_too_long_is_ended_and_others_go_on():
+    outcome = evaluate(Trials(np.array([[0.25, 0.0], [0.75, 0.0]])), 0, slow_left, Parallel(1, 1.0))
+    assert outcome.reasons == {0: "took longer than 1 s, the trial_timeout; its process was killed"}
+    assert outcome.values[1] == 0.75
 
 
 def test_trials_that_wait_for_each_other_are_under_way_at_once_in_other_processes(pool):
-    processes = set(ran(pool, jobs(-5.0, -5.0, -5.0), at_once=3, timeout=600.0)[0])
+    processes = set(ran(pool, -5.0, -5.0, -5.0, at_once=3)[0])
     assert len(processes) == 3
     assert float(os.getpid()) not in processes
 
@@ -363,51 +254,20 @@ class Unloadable:
         return 0.0
 
 
-def test_an_objective_that_a_worker_cannot_load_is_an_error_of_the_settings():
-    pool = WorkerPool(pickle.dumps(Unloadable()))
-    with pytest.raises(ConfigError, match=r"a worker process can load, .* No such file"):
-        ran(pool, jobs(0.0))
-
-
-def test_an_objective_that_cannot_be_pickled_is_refused_by_client_app():
+def test_an_objective_that_cannot_be_pickled_or_loaded_is_an_error_of_the_settings():
     lock = threading.Lock()
     for given in ({"num_parallel": 2}, {"trial_timeout": 2.0}):
         with pytest.raises(ConfigError, match=r"objective: expected what can be pickled.*lock"):
             client_app(lambda config, context: float(lock.locked()), SPACE, **given)
-    client_app(lambda config, context: float(lock.locked()), SPACE)
-
-
-def test_agents_of_one_objective_share_a_pool():
+    with pytest.raises(ConfigError, match=r"a worker process can load, .* No such file"):
+        ran(WorkerPool(pickle.dumps(Unloadable())), 0.0)
     assert pool_of(NOISY) is pool_of(NOISY) is not pool_of(REPEATING)
 
 
-def test_workers_end_with_a_process_that_is_killed(tmp_path):
-    script = """
-import os, sys, time
-from fbo_flower.clients.objective import Job
-from fbo_flower.clients.workers import WorkerPool, pickled
-
-def objective(config, context):
-    os.write(1, f"{os.getpid()}\\n".encode())  # in one piece: two workers write at once
-    while True:
-        time.sleep(0.01)
-
-list(WorkerPool(pickled(objective)).run([Job(None, {}, [None])] * 2, 2, 0.0))
-"""
-    (tmp_path / "script.py").write_text(script)  # without `if __name__ == "__main__"`
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, str(tmp_path / "script.py")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
-        try:
-            workers = [int(process.stdout.readline()) for _ in range(2)]
-        finally:
-            process.send_signal(signal.SIGKILL)
-    wait_until(lambda: not any(map(_is_running, workers)), "the workers to end")
-
-
-def _is_running(process):
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"  # nobody may wait for it
+def test_a_worker_ends_within_an_evaluation_when_its_agent_is_gone():
+    worker = Worker(pickled(lambda config, context: time.sleep(600)))
+    (job,) = jobs(0.5)
+    assert worker.answer(job) is None, "it is ready"
+    worker.send(cloudpickle.dumps(job))
+    worker.pipe.close()  # as the system does when the agent's process is killed
+    assert worker.process.wait(timeout=60) == -signal.SIGKILL

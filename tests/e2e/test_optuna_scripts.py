@@ -1,5 +1,6 @@
-"""Three sites with Optuna scripts of their own tune together; in each script one line has changed."""
+"""Optuna scripts of three sites tune together, one line changed in each; and Flower apps of all shapes."""
 
+import importlib.util
 import json
 import math
 import signal
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from flower_runtime import Deployment, nodes
-from processes import python
+from processes import ROOT, python
 from waiting import LIMIT
 
 from fbo_flower import Float, Int, SearchSpace, client_app
@@ -86,11 +87,8 @@ def test_three_scripts_of_which_one_is_killed_have_the_trials_of_one_study(deplo
     run_id = json.loads(deployment.flwr("run", str(APP), "tests", "-c", config, "--format", "json"))["run-id"]
     scripts = [start_script(deployment, site, number, 1 if site == 1 else -1) for site in range(3)]
     traces = deployment.home / "traces-1"
-    deployment.wait_until(
-        lambda: traces.exists() and len(traces.read_text().splitlines()) == 2,
-        "the second evaluation",
-        2 * LIMIT,
-    )
+    begun = lambda: traces.exists() and len(traces.read_text().splitlines()) == 2  # noqa: E731
+    deployment.wait_until(begun, "the second evaluation", 2 * LIMIT)
     scripts[1].send_signal(signal.SIGKILL)
     scripts[1].wait(LIMIT)
     scripts[1] = start_script(deployment, 1, number)
@@ -99,10 +97,8 @@ def test_three_scripts_of_which_one_is_killed_have_the_trials_of_one_study(deplo
         assert script.wait(2 * LIMIT) == 0, log.read_text() + deployment.log(f"node-{site}")
 
     def ended():
-        runs = json.loads(deployment.flwr("list", "tests", "--run-id", str(run_id), "--format", "json"))[
-            "runs"
-        ]
-        return str(runs[0]["status"]).startswith("finished")
+        listed = deployment.flwr("list", "tests", "--run-id", str(run_id), "--format", "json")
+        return json.loads(listed)["runs"][0]["status"].startswith("finished")
 
     deployment.wait_until(ended, "the run to end", 2 * LIMIT)
     study = Study.load(out)
@@ -116,9 +112,28 @@ def test_three_scripts_of_which_one_is_killed_have_the_trials_of_one_study(deplo
         assert len((deployment.home / f"traces-{site}").read_text().splitlines()) == number + (site == 1)
 
 
+APPS = ROOT / "tests" / "apps"
+
+
+def rows_of(measure, *given, **environment):
+    """Run a measurement of apps and return the cells of its table."""
+    done = python("-W", "ignore", measure, "--seeds", "1", *given, seconds=20 * LIMIT, **environment)
+    return [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| `")]
+
+
 def test_scripts_of_all_kinds_run_with_one_changed_line():
-    """Branches, pruning, constraints, ask and tell, processes, steps and more: `tests/apps/optuna`."""
-    measure = Path(__file__).parents[1] / "apps" / "optuna" / "measure.py"
-    done = python("-W", "ignore", measure, "--trials", "6", "--seeds", "1", seconds=20 * LIMIT)
-    rows = [line for line in done.stdout.splitlines() if line.startswith("| `")]
-    assert len(rows) == len({path.stem for path in measure.parent.glob("*.py")} - {"measure", "rows"})
+    """Branches, pruning, constraints, ask and tell: `tests/apps/optuna`."""
+    found = rows_of(APPS / "optuna" / "measure.py", "--trials", "6")
+    assert len(found) == len({path.stem for path in (APPS / "optuna").glob("*.py")} - {"measure", "rows"})
+
+
+def test_flower_apps_of_all_shapes_are_tuned_with_ten_changed_lines():
+    """The runner raises if a parameter has no effect, or if an app fails before, in or after its tuning."""
+    single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    found = rows_of(APPS / "flower" / "measure.py", "--budget", "96", **single)
+    missing = [not importlib.util.find_spec(name) for name in ("torch", "xgboost", "xgboost")]
+    assert len(found) == 13 - sum(missing)
+    for name, _, _, changed, own, tuned, _, client_rounds in found:
+        assert int(changed) <= 10, name
+        assert own != tuned, name
+        assert 96 <= int(client_rounds) < 96 + 6, name

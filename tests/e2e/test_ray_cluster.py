@@ -45,11 +45,7 @@ try:
         cluster.remove_node(second)
         answers = ask(grid)
         assert [answer["n"] for answer in answers] == [2] * 40, answers
-        answers = ask(grid)
-        assert [answer["n"] for answer in answers] == [3] * 40, answers
-        assert len({answer["machine"] for answer in answers}) == 1
-    with RayGrid(app, 2) as grid:  # without an address it starts its own
-        assert not {answer["machine"] for answer in ask(grid)} & {cluster.head_node.node_id, second.node_id}
+        assert len({answer["machine"] for answer in ask(grid)}) == 1
 finally:
     cluster.shutdown()
 print("both machines worked")

@@ -23,81 +23,60 @@ ARGUMENTS["number"] = 4
 class ToyClient(NumPyClient):
     """The client of `toy_app` in the legacy API."""
 
-    def __init__(self, node, number, broken):
-        self.centre, self.broken = 1.0 + 0.1 * (node - (number - 1) / 2), broken
+    def __init__(self, node, number):
+        self.centre = 1.0 + 0.1 * (node - (number - 1) / 2)
 
     def fit(self, parameters, config):
         moved = parameters[0] + config["learning-rate"] * (self.centre - parameters[0])
-        metrics = {"note": "text", "val-loss": 0.5, "bit": True}
-        return [moved, moved] if self.broken else [moved], 10, metrics
+        return [moved], 10, {"note": "text", "val-loss": 0.5, "bit": True}
 
     def evaluate(self, parameters, config):
         loss = float((parameters[0][0] - self.centre) ** 2)
         return loss, 10, {"accuracy": 1.0 - loss}
 
 
-def legacy_app(broken=None, **given):
+def legacy_app(**given):
     def client_fn(context):
         node, number = (int(context.node_config[name]) for name in ("partition-id", "num-partitions"))
-        return ToyClient(node, number, node == broken).to_client()
+        return ToyClient(node, number).to_client()
 
     return ClientApp(client_fn=client_fn, **given)
 
 
-def test_legacy_clients_give_the_trials_of_the_message_api():
-    legacy = tune_flat(LegacyClients(InProcessGrid(legacy_app(), 4)), fedavg, SPACE, **ARGUMENTS)
+def test_legacy_clients_give_the_trials_of_the_message_api_and_train_with_what_was_tuned():
+    grid = LegacyClients(InProcessGrid(legacy_app(), 4))
+    legacy = tune_flat(grid, fedavg, SPACE, **ARGUMENTS)
     modern = tune_flat(InProcessGrid(toy_app(), 4), fedavg, SPACE, **ARGUMENTS)
-    assert legacy.trials == modern.trials
-    assert legacy.curves == modern.curves
+    assert (legacy.trials, legacy.curves) == (modern.trials, modern.curves)
     np.testing.assert_array_equal(legacy.best_arrays["w"].numpy(), modern.best_arrays["w"].numpy())
-
-
-def test_the_loss_of_a_legacy_client_is_a_metric():
-    grid = LegacyClients(InProcessGrid(legacy_app(), 4))
-    result = tune_flat(grid, fedavg, SPACE, "loss", minimize=True, **ARGUMENTS)
-    assert result.best_value < 0.05
-
-
-def test_a_legacy_client_that_sends_other_arrays_costs_its_own_update():
-    grid = LegacyClients(InProcessGrid(legacy_app(broken=1), 4))
-    result = tune_flat(grid, fedavg, SPACE, **{**ARGUMENTS, "num_parallel": 1})
-    assert set(result.curves["trained"].tolist()) == {3}
-
-
-def test_the_tuned_configuration_trains_the_same_clients():
-    grid = LegacyClients(InProcessGrid(legacy_app(), 4))
-    tuned = tune_flat(grid, fedavg, SPACE, **ARGUMENTS)
-    arrays = ARGUMENTS["initial_arrays"]
-    config = ConfigRecord(tuned.best_config)
-    result = fedavg(tuned.best_config).start(grid, arrays, num_rounds=2, train_config=config)
+    by_loss = tune_flat(grid, fedavg, SPACE, "loss", minimize=True, **ARGUMENTS)
+    assert by_loss.best_value < 0.05
+    arrays, config = ARGUMENTS["initial_arrays"], ConfigRecord(by_loss.best_config)
+    result = fedavg(by_loss.best_config).start(grid, arrays, num_rounds=2, train_config=config)
     assert list(result.arrays) == list(arrays)
 
 
-ONLY_EVALUATED = {"fraction_train": 0.0}
-CLIENT_FN = r"LegacyClients\(grid\).*tune_federation\(Legacy"
 SECAGG = "secaggplus_mod.*tune in a simulation without"
 CLIPPING = r"clipping mods in @app.train\(mods=.*flwr.client.mod"
 
 
 @pytest.mark.parametrize(
-    ("app", "kind", "fractions", "words"),
+    ("app", "fraction", "words"),
     [
-        (legacy_app(), None, {}, f"grid: expected {CLIENT_FN}"),
-        (legacy_app(), None, ONLY_EVALUATED, f"grid: expected {CLIENT_FN}"),
-        (legacy_app(mods=[secaggplus_mod]), LegacyClients, {}, f"mods: expected clients without {SECAGG}"),
-        (legacy_app(mods=[secaggplus_mod]), None, {}, SECAGG),
-        (toy_app(mods=[secaggplus_mod]), None, {}, SECAGG),
-        (toy_app(mods=[LocalDpMod(1.0, 1.0, 1.0, 1e-5)]), None, {}, CLIPPING),
-        (toy_app(mods=[fixedclipping_mod]), None, ONLY_EVALUATED, CLIPPING),
+        (legacy_app(), 1.0, r"grid: expected LegacyClients\(grid\).*tune_federation\(Legacy"),
+        (legacy_app(), 0.0, r"grid: expected LegacyClients\(grid\).*tune_federation\(Legacy"),
+        (legacy_app(mods=[secaggplus_mod]), 1.0, SECAGG),
+        (toy_app(mods=[secaggplus_mod]), 1.0, SECAGG),
+        (toy_app(mods=[LocalDpMod(1.0, 1.0, 1.0, 1e-5)]), 1.0, CLIPPING),
+        (toy_app(mods=[fixedclipping_mod]), 0.0, CLIPPING),
     ],
 )
-def test_mistakes_of_an_app_are_named_before_a_trial_counts_as_failed(app, kind, fractions, words, tmp_path):
+def test_mistakes_of_an_app_are_named_before_a_trial_counts_as_failed(app, fraction, words, tmp_path):
     def build(config):
-        return FedAvg(min_available_nodes=1, min_train_nodes=0, min_evaluate_nodes=1, **fractions)
+        return FedAvg(fraction, min_available_nodes=1, min_train_nodes=0, min_evaluate_nodes=1)
 
-    grid = (kind or (lambda grid: grid))(InProcessGrid(app, 4))
     with pytest.raises(ConfigError, match=words):
-        tune_flat(grid, build, SPACE, **ARGUMENTS, journals=tmp_path)
+        tune_flat(InProcessGrid(app, 4), build, SPACE, **ARGUMENTS, journals=tmp_path)
     mended = LegacyClients(InProcessGrid(legacy_app(), 4))
     tuned = tune_flat(mended, fedavg, SPACE, **ARGUMENTS, journals=tmp_path, resume=True)
     assert "failed" not in tuned.trials["state"].tolist()

@@ -13,7 +13,6 @@ from fbo_flower.simulation.grids import InProcessGrid
 MIXED = SearchSpace({
     "rate": Float(1e-3, 1.0, log=True),
     "epochs": Int(1, 5),
-    "rows": Int(1, 1000),
     "batch": Ordinal([8, 16, 32]),
     "kind": Categorical(["a", "b"]),
 })  # fmt: skip
@@ -24,17 +23,16 @@ MIXED = SearchSpace({
 
 def test_a_change_is_at_most_one_step_in_every_parameter():
     rng = np.random.default_rng(0)
-    start = {"rate": 0.03, "epochs": 3, "rows": 500, "batch": 16, "kind": "a"}
+    start = {"rate": 0.03, "epochs": 3, "batch": 16, "kind": "a"}
     point = MIXED.snap(MIXED.encode(start)[None])[0]
     seen = [MIXED.decode(perturbed(MIXED, point, 0.1, rng)) for _ in range(600)]
     logs = np.log10([config["rate"] for config in seen]) - np.log10(0.03)
-    assert np.abs(logs).max() <= 0.1 * 3 + 1e-9  # a tenth of three decades
+    assert 0.29 < np.abs(logs).max() <= 0.1 * 3 + 1e-9  # a tenth of three decades
     assert logs.std() == pytest.approx(0.3 / 3**0.5, rel=0.1)  # uniform
-    for name, around in {"epochs": [2, 3, 4], "batch": [8, 16, 32]}.items():
-        values, counts = np.unique([config[name] for config in seen], return_counts=True)
-        assert values.tolist() == around
-        assert counts / 600 == pytest.approx(1 / 3, abs=0.07)  # each with probability 1/3
-    assert max(abs(int(config["rows"]) - 500) for config in seen) <= 101
+    values, counts = np.unique([config["epochs"] for config in seen], return_counts=True)
+    assert values.tolist() == [2, 3, 4]
+    assert counts / 600 == pytest.approx(1 / 3, abs=0.07)  # each with probability 1/3
+    assert {config["batch"] for config in seen} == {8, 16, 32}
     share = np.mean([config["kind"] == "b" for config in seen])
     assert share == pytest.approx(1 / 6, abs=0.06)  # drawn anew in a third of all changes
 
@@ -99,14 +97,6 @@ def test_a_copy_takes_over_momentum_and_not_the_learning_rate():
     np.testing.assert_array_equal(fresh.momentum_vector[0], np.ones(3))
 
 
-@pytest.mark.parametrize("places", [1, 2, 4])
-def test_populations_run_in_turn_or_side_by_side(places):
-    result = tune(num_parallel=places)
-    assert result.trials["state"].tolist().count("finished") == 4
-    if places == 1:
-        assert result.trials == tune().trials
-
-
 def test_a_member_that_fails_is_replaced():
     def make(config):
         strategy = build(config)
@@ -114,7 +104,7 @@ def test_a_member_that_fails_is_replaced():
             strategy.aggregate_train = None
         return strategy
 
-    result = tune(make=make, schedule=Population(size=6, every=2))
+    result = tune(make=make, schedule=Population(size=6, every=2), num_parallel=2)
     assert "failed" in result.trials["state"].tolist()
     assert result.best_config["learning-rate"] >= 0.5
 

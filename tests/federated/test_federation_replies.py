@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from absurd_replies import ABSURD, lying
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-from toy_federation import SPACE, fedavg, toy_app, toy_model, tune_flat
+from toy_federation import SPACE, fedavg, toy_grid, toy_model, tune_flat
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.federated.proposals import median_variance
-from fbo_flower.federated.replies import Judge, Metric, check_replies
-from fbo_flower.federated.step import PATIENCE, TrialGrid, least_clients
-from fbo_flower.simulation.grids import FIRST_NODE, InProcessGrid, identify
+from fbo_flower.federated.replies import Judge, check_replies
+from fbo_flower.federated.step import PATIENCE, TrialGrid
+from fbo_flower.simulation.grids import FIRST_NODE, Fault, identify
 
 
 def reply(number, metrics):
@@ -25,13 +24,13 @@ def reply(number, metrics):
     return message, Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
 
 
-def exchange(*changes, kind="train"):
+def exchange(*changes):
     """Return messages to two honest clients and one for each change of a reply, and the replies."""
     identify()
     sent, replies = [], []
     for number, change in enumerate([nothing, nothing, *changes]):
         content = RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(2))}), "config": ConfigRecord()})
-        sent.append(Message(content, FIRST_NODE + number, kind))
+        sent.append(Message(content, FIRST_NODE + number, "train"))
         metrics = MetricRecord({"num-examples": 5, "loss": 0.5})
         answer = RecordDict({"arrays": ArrayRecord({"w": Array(np.ones(2))}), "metrics": metrics})
         change(answer)
@@ -61,19 +60,14 @@ def used(checked):
 
 MALFORMED = [
     (array([1.0, np.nan]), "finite"),
-    (array([1.0, np.inf]), "finite"),
     (array(np.ones(3)), r"\(2,\), got \(3,\)"),
     (put(arrays=ArrayRecord({"v": Array(np.ones(2))})), "expected the arrays"),
     (array(np.ones(2, dtype=np.int64)), "dtype"),
-    (array(["a", "b"]), "dtype|encoding|Error"),
     (array(Array("float64", (2,), "numpy.ndarray", b"garbage")), "Error"),
     (put(more=ArrayRecord({"w": Array(np.ones(2))})), "one ArrayRecord"),
     (put(more=MetricRecord({"x": 1})), "one MetricRecord"),
     (metrics(num_examples=5, loss=float("nan")), "loss: expected finite"),
-    (metrics(num_examples=5, loss=[0.1, float("inf")]), "finite"),
     (metrics(num_examples=0, loss=0.1), "positive"),
-    (metrics(num_examples=-5, loss=0.1), "positive"),
-    (metrics(num_examples=[5], loss=0.1), "positive"),
     (metrics(num_examples=5, auc=0.1), "expected the metrics loss"),
     (array(np.ones(2, dtype=np.float32)), "expected the dtypes w: float64, as most clients sent them, got w"),
     (lambda content: content.clear(), "one MetricRecord"),
@@ -88,17 +82,14 @@ def test_malformed_replies_are_left_out_each_with_its_reason():
         assert re.search(words, reasons[str(node)]), (words, reasons[str(node)])
 
 
-def test_a_missing_reply_and_one_of_another_client_are_left_out():
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_missing_reply_one_of_another_client_and_an_infinite_narrow_float_are_left_out():
     sent, replies = exchange(nothing)
     assert len(check_replies(sent, [replies[0], None, replies[2]]).used) == 2
     assert len(check_replies(sent, [replies[0], replies[2], replies[1]]).used) == 1
-
-
-def test_narrower_floats_are_used_if_most_clients_send_them():
-    sent, replies = exchange(nothing)
-    for reply in replies:
-        array(np.ones(2, dtype=np.float32))(reply.content)
-    assert len(check_replies(sent, replies).used) == 3
+    for reply, value in zip(replies, (1.0, np.inf, 60_000.0), strict=True):
+        array(np.full(2, value, dtype=np.float16))(reply.content)
+    assert used(check_replies(sent, replies)) == [0, 2], "most clients send narrow ones"
 
 
 def test_absurd_replies_cost_a_trial_of_the_tuner_nothing_else():
@@ -112,21 +103,6 @@ def test_absurd_replies_cost_a_trial_of_the_tuner_nothing_else():
     assert -1.0 < tuned.best_value <= 1.0
 
 
-@pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_an_infinite_half_precision_reply_among_finite_ones_is_left_out():
-    sent, replies = exchange(nothing)
-    for reply, value in zip(replies, (1.0, np.inf, 60_000.0), strict=True):
-        array(np.full(2, value, dtype=np.float16))(reply.content)
-    checked = check_replies(sent, replies)
-    assert used(checked) == [0, 2]
-    assert "finite" in checked.refused[0]
-
-
-def test_evaluations_need_no_arrays():
-    sent, replies = exchange(lambda content: content.pop("arrays"), kind="evaluate")
-    assert len(check_replies(sent, replies).used) == 3
-
-
 def test_a_strategy_that_waits_for_more_clients_than_its_share_is_named():
     grid = TrialGrid(None, [1, 2])  # it is not asked
     for _ in range(PATIENCE):
@@ -135,78 +111,44 @@ def test_a_strategy_that_waits_for_more_clients_than_its_share_is_named():
         grid.get_node_ids()
 
 
-def test_the_least_number_of_clients_is_read_through_wrappers():
-    class Inner:
-        min_available_nodes = 7
-
-    class Outer:
-        strategy = Inner()
-        min_train_nodes = 3
-
-    assert least_clients(Outer()) == 7
-    assert least_clients(object()) == 1
-
-
 # guards
 
-LIAR = 2
 
-
-def lying_app(attack):
-    """Return the toy app, in which ``attack(kind of message, content)`` changes the replies of one client."""
-    honest, app = toy_app(), ClientApp()
-
-    def answer(kind, message, context):
-        reply = honest(message, context)
-        if int(context.node_config["partition-id"]) == LIAR:
-            attack(kind, reply.content)
-        return reply
-
-    app.train()(lambda message, context: answer("train", message, context))
-    app.evaluate()(lambda message, context: answer("evaluate", message, context))
-    return app
-
-
-def tune(attack, **guards):
-    """Tune a learning rate, whose best value is 1, by twelve random configurations."""
+def tune(change=None, **guards):
+    """Tune a learning rate, whose best value is 1, by twelve random configurations; a client may lie."""
+    faults = {2: Fault("malformed", change=change)} if change else None
     return tune_flat(
-        InProcessGrid(lying_app(attack), 5), fedavg, SPACE, rounds=2, num_trials=12, schedule="none",
+        toy_grid(5, faults), fedavg, SPACE, rounds=2, num_trials=12, schedule="none",
         proposals="random", initial_arrays=toy_model(), number=5, **guards,
     )  # fmt: skip
 
 
-def honestly(kind, content): ...
-
-
 @pytest.fixture(scope="module")
 def plain():
-    return tune(honestly)
+    return tune()
 
 
 def praise(value, rows=10):
     """Return an attack that praises models which have learnt little, or claims many rows."""
 
-    def attack(kind, content):
-        for name, record in list(content.metric_records.items()):
-            changed = dict(record)
-            if kind == "evaluate":
-                changed["accuracy"] = value * -changed["accuracy"]  # the worse, the better
-            changed["num-examples"] = rows
-            content[name] = MetricRecord(changed)
+    def change(content):
+        record = dict(content["metrics"]) | {"num-examples": rows}
+        if "accuracy" in record:
+            record["accuracy"] *= -value  # the worse, the better
+        content["metrics"] = MetricRecord(record)
+        return content
 
-    return attack
+    return change
 
 
 @pytest.mark.parametrize(
     ("attack", "guards"),
     [
-        (praise(1e9), {"bounds": (-1.0, 1.0)}),
         (praise(1e9), {"by": "median"}),
         (praise(1.0, rows=10**11), {"max_weight": 2.0, "by": "median"}),
-        (praise(1e9, rows=10**11), {"max_weight": 1.0, "by": "median"}),
         (praise(1e9, rows=10**11), {"max_weight": 1.0, "bounds": (-1.0, 1.0)}),
     ],
-    ids=["huge, bounds", "huge, median", "many rows", "both, median", "both, bounds"],
+    ids=["huge", "many rows", "both"],
 )
 def test_a_liar_decides_without_guards_and_not_with_them(attack, guards, plain):
     rate = plain.best_config["learning-rate"]
@@ -215,7 +157,7 @@ def test_a_liar_decides_without_guards_and_not_with_them(attack, guards, plain):
 
 
 def test_honest_clients_are_judged_as_before(plain):
-    guarded = tune(honestly, bounds=(-10.0, 1.0), max_weight=3.0)
+    guarded = tune(bounds=(-10.0, 1.0), max_weight=3.0)
     assert guarded.curves == plain.curves
     assert guarded.best_config == plain.best_config
 
@@ -232,24 +174,9 @@ def test_a_medians_variance_is_that_of_many_draws():
 
 def test_weights_are_lowered_to_a_multiple_of_the_lower_median():
     replies = [reply(i, {"num-examples": n, "accuracy": 0.5})[1] for i, n in enumerate((10, 12, 10**11, 11))]
-    lines = Judge(max_weight=3.0).lower_weights(replies, "num-examples")
-    found = [answer.content["metrics"]["num-examples"] for answer in replies]
-    assert found == [10, 12, 33, 11]
-    assert len(lines) == 1
-    assert "was lowered to 33" in lines[0]
+    (line,) = Judge(max_weight=3.0).lower_weights(replies, "num-examples")
+    assert "was lowered to 33" in line
+    assert [answer.content["metrics"]["num-examples"] for answer in replies] == [10, 12, 33, 11]
     pair = [reply(i, {"num-examples": n})[1] for i, n in enumerate((5, 10**11))]
     Judge(max_weight=1.0).lower_weights(pair, "num-examples")
     assert [answer.content["metrics"]["num-examples"] for answer in pair] == [5, 5]
-
-
-def test_values_out_of_bounds_are_left_out_and_named():
-    pairs = [reply(i, {"num-examples": 1, "accuracy": a}) for i, a in enumerate((0.2, 1.0, 1e9))]
-    believed = Metric("accuracy"), (0.0, 1.0)
-    checked = check_replies([s for s, _ in pairs], [r for _, r in pairs], None, believed)
-    assert len(checked.used) == 2
-    assert all("expected a value in [0, 1]" in reason for reason in checked.refused)
-
-
-def test_a_median_needs_the_clients_own_values():
-    with pytest.raises(ConfigError, match='by="mean"'):
-        tune(honestly, by="median", metric="loss", evaluate_fn=lambda r, a: MetricRecord({"loss": 1.0}))

@@ -1,7 +1,5 @@
 """`tune_federation` over an in-process grid, with an app whose training can be computed by hand."""
 
-import logging
-
 import numpy as np
 import pytest
 from flwr.app import MetricRecord
@@ -41,25 +39,13 @@ def test_the_configuration_reaches_the_clients_and_nothing_else_changes():
         train_config={"local-epochs": 3}, evaluate_config={"split": "test"},
     )  # fmt: skip
     rates = [trial["config"]["learning-rate"] for trial in result.trials]
-    trained = [config for _, kind, config in seen if kind == "train"]
-    assert len(trained) == 3 * 2 * 4
-    for number, config in enumerate(trained):
-        rate = rates[number // 8]
-        server_round = 1 + number % 8 // 4
-        assert config == {
-            "local-epochs": 3, "learning-rate": rate, "proximal-mu": rate, "server-round": server_round,
-        }  # fmt: skip
-    evaluated = [config for _, kind, config in seen if kind == "evaluate"]
-    assert {config["learning-rate"] for config in evaluated} == set(rates)
-    assert all(config["split"] == "test" for config in evaluated)
-
-
-def test_expected_improvement_finds_what_random_search_does_not():
-    found = {
-        kind: tune(num_trials=14, rounds=1, proposals=kind, seed=3).best_config["learning-rate"]
-        for kind in ("ei", "random")
-    }
-    assert found["ei"] > 0.999 > found["random"]
+    rounds = [(rate, number) for rate in rates for number in (1, 2) for _ in range(4)]
+    assert [config for _, kind, config in seen if kind == "train"] == [
+        {"local-epochs": 3, "learning-rate": rate, "proximal-mu": rate, "server-round": number}
+        for rate, number in rounds
+    ]
+    evaluated = [(c["learning-rate"], c["split"]) for _, kind, c in seen if kind == "evaluate"]
+    assert evaluated == [(rate, "test") for rate, _ in rounds]
 
 
 def test_side_by_side_every_client_trains_one_trial_per_round_and_meets_all():
@@ -110,9 +96,11 @@ def test_the_same_seed_gives_the_same_trials_and_the_strategys_own_sampling():
     assert first.trials != other.trials
 
 
-@pytest.mark.parametrize("schedule", ["asha", "halving", "hyperband", "none"])
-def test_every_schedule_comes_to_an_end_with_a_whole_run(schedule):
+@pytest.mark.parametrize("schedule", ["halving", "hyperband"])
+def test_a_schedule_comes_to_an_end_with_a_whole_run(schedule, caplog):
+    caplog.set_level("INFO", "flwr")
     result = tune(schedule=schedule, num_trials=7, eta=2, num_parallel=2)
+    assert any("trial 1, round 1/4: accuracy" in line and "best" in line for line in caplog.messages)
     assert "finished" in result.trials["state"].tolist()
     assert len(result.trials) == 7
 
@@ -123,24 +111,10 @@ def test_the_result_is_saved_and_loaded(tmp_path):
     assert (loaded.trials, loaded.curves, loaded.settings) == (result.trials, result.curves, result.settings)
     assert loaded.best_config == result.best_config
     np.testing.assert_array_equal(loaded.best_arrays["w"].numpy(), result.best_arrays["w"].numpy())
-    assert "accuracy" in str(loaded)
+    assert loaded.to_dataframe()["config.learning-rate"].between(0.01, 1.0).all()
     (tmp_path / "curves.csv").write_text("nothing")
     with pytest.raises(ConfigError, match="expected the files of"):
         TunedFederation.load(tmp_path)
-
-
-def test_the_table_has_a_column_for_each_parameter():
-    frame = tune().to_dataframe()
-    assert len(frame) == 6
-    assert frame["config.learning-rate"].between(0.01, 1.0).all()
-
-
-def test_progress_is_logged_and_told(caplog):
-    told = []
-    with caplog.at_level(logging.INFO, "flwr"):
-        tune(num_trials=2, on_round=told.append)
-    assert [progress.spent for progress in told] == [4 * (i + 1) for i in range(len(told))]
-    assert any("trial 1, round 1/4: accuracy" in line and "best" in line for line in caplog.messages)
 
 
 # failures
@@ -154,10 +128,12 @@ def test_a_trial_whose_strategy_raises_fails_alone():
         return strategy
 
     result = tune(build=build, num_trials=8)
-    states = dict(zip(result.trials["trial"].tolist(), result.trials["state"].tolist(), strict=True))
     for trial in result.trials:
-        assert (states[trial["trial"]] == "failed") == (trial["config"]["learning-rate"] < 0.5)
-        assert ("aggregate_train: TypeError" in trial["failure"]) == (states[trial["trial"]] == "failed")
+        failed = trial["config"]["learning-rate"] < 0.5
+        assert (trial["state"] == "failed", "aggregate_train: TypeError" in trial["failure"]) == (
+            failed,
+            failed,
+        )
     assert result.best_config["learning-rate"] >= 0.5
 
 
@@ -183,20 +159,17 @@ def test_if_every_trial_fails_the_error_says_why():
     [
         ({"metric": "auc"}, "'auc'.*got accuracy"),
         ({"build": lambda c: FedAvg(min_available_nodes=1, fraction_evaluate=0)}, "got val-loss; return it"),
-        ({"rounds": 0}, "rounds"),
         ({"schedule": "ahsa"}, "schedule: expected one of .*; did you mean asha"),
-        ({"first_rung": 17}, "first_rung"),
         ({"schedule": Population(size=4, every=2)}, "num_trials"),
         *(({"bounds": wrong}, "bounds") for wrong in ((1.0, 0.0), (0.0,), "ab", (float("nan"), 1.0))),
-        *(({"callbacks": [wrong]}, "callbacks: expected functions") for wrong in (3, Callback)),
-        ({"space": {"x": (0, 1)}}, "space: expected a SearchSpace"),
+        ({"callbacks": [Callback]}, "callbacks: expected functions"),
         ({"build": fedavg({})}, "build: expected a function"),
         ({"build": lambda config: None}, "strategy: expected .*got None"),
         ({"initial_arrays": [np.zeros(3)]}, r"initial_arrays: .*got a list; pass ArrayRecord\(LIST\)"),
         ({"number": 9, "wait_seconds": 0.1}, "expected 9, only 4"),
         ({"build": lambda config: FedAvg(min_available_nodes=3), "num_parallel": 2}, "num_parallel"),
-        ({"resume": True}, "journal"),
         ({"train_config": {"x": object()}}, "config"),
+        ({"by": "median", "metric": "loss", "evaluate_fn": lambda r, a: {"loss": 1.0}}, 'by="mean"'),
     ],
 )
 def test_mistakes_are_named(changes, words):
@@ -204,11 +177,8 @@ def test_mistakes_are_named(changes, words):
         tune(**changes)
 
 
-class InMemoryGrid(InProcessGrid):
-    """Named as the grid of Flower's simulation is."""
-
-
 def test_a_simulation_with_too_few_nodes_says_so_at_once():
-    for grid in (InMemoryGrid(toy_app(), 2), LegacyClients(InMemoryGrid(toy_app(), 2))):
+    simulation = type("InMemoryGrid", (InProcessGrid,), {})(toy_app(), 2)  # as Flower's is named
+    for grid in (simulation, LegacyClients(simulation)):
         with pytest.raises(ConfigError, match="expected 10, the simulation has 2 nodes; add"):
-            tune_flat(grid, fedavg, SPACE, rounds=2, initial_arrays=toy_model(), number=10)
+            tune(grid, number=10)

@@ -1,14 +1,10 @@
 """What is written in a figure, and whether it can be read."""
 
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
-
-if TYPE_CHECKING:
-    pass
 
 _TOLERANCE = 1.0  # pixels
 

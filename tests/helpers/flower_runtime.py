@@ -209,10 +209,9 @@ class Deployment:
         wait_until(condition, f"{what} (logs in {self.home})", seconds)
 
 
-def nodes(number, extra=()):
+def nodes(number):
     """Return the `node_config` of each of `number` nodes."""
-    own = list(extra) or [{}] * number
-    return [{"partition-id": i, "num-partitions": number, **own[i]} for i in range(number)]
+    return [{"partition-id": i, "num-partitions": number} for i in range(number)]
 
 
 @pytest.fixture(scope="session")

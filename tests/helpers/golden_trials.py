@@ -28,8 +28,8 @@ from fbo_flower.simulation import simulate
 from fbo_flower.simulation.durations import log_normal
 
 PATH = Path(__file__).parent.parent / "golden" / "trials.json.xz"
-SEEDS = (3, 4, 5)
-# parameters of a test: the first seed always, the others in `make test`
+SEEDS = (3, 4)
+# parameters of a test: the first seed always, the other in `make test`
 BY_SEED = [pytest.param(seed, marks=pytest.mark.slow if i else ()) for i, seed in enumerate(SEEDS)]
 MIXED = SearchSpace({"x": Float(0, 1), "y": Float(1e-3, 1, log=True), "k": Categorical(["a", "b"])})
 SQUARE = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})

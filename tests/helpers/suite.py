@@ -75,7 +75,13 @@ def unpictured(monkeypatch):
     monkeypatch.setattr("fbo_flower.reports.figures.draw", draw)
 
 
+@pytest.fixture
+def few_trees(monkeypatch):
+    """Fit small forests; `test_importance` has whole ones."""
+    monkeypatch.setattr("fbo_flower.reports.importance._NUM_TREES", 8)
+
+
 __all__ = [
-    "_ray_stack", "devices", "flowers_log_level", "flwr_run", "pytest_collection_modifyitems",
+    "_ray_stack", "devices", "few_trees", "flowers_log_level", "flwr_run", "pytest_collection_modifyitems",
     "pytest_configure", "ray_cluster", "registered_before", "unpictured",
 ]  # fmt: skip

@@ -1,13 +1,22 @@
 """Server and agents are killed at every write of every journal, before and after its commit (`make kill`)."""
 
+import os
 import shutil
+import signal
+import traceback
 from collections import Counter
 
 import pytest
+from agents import SPACE, node, packed, task
 from contract import same
-from killing import CASES, UNSEEDED, Kill, run, tables
+from federation import hill
+from killing import CASES, UNSEEDED, Kill, dying, run, tables
 
-from fbo_flower.storage import StudyJournal
+from fbo_flower import Asked, Site
+from fbo_flower.algorithms import RandomSearch
+from fbo_flower.clients import TuningAgent, asking
+from fbo_flower.errors import NotInTimeError
+from fbo_flower.storage import AgentJournal, StudyJournal, agent_journal
 
 pytestmark = pytest.mark.kill
 
@@ -19,8 +28,7 @@ def test_killed_at_every_write_a_study_comes_to_the_same_tables(name, tmp_path):
     assert whole.study is not None
     assert len(set(whole.evaluations)) == len(whole.evaluations) > 0
     expected = tables(whole.study)
-    kills: Counter[str] = Counter()
-    unequal, repeated = [], 0
+    unequal = []
     for number, journal in enumerate(whole.writes, start=1):
         for committed in (False, True):
             directory = _fresh(tmp_path / "killed")
@@ -29,20 +37,13 @@ def test_killed_at_every_write_a_study_comes_to_the_same_tables(name, tmp_path):
             assert died.writes == whole.writes[:number]
             resumed = run(case, directory)
             assert resumed.study is not None
-            kills["server" if journal == "study.db" else "agent"] += 1
             if tables(resumed.study) != expected:
                 unequal.append((number, journal, committed))
             twice = set(died.evaluations) & set(resumed.evaluations)
-            repeated += len(twice)
             # one that was not committed is made again, at the same point and with the same draws
             assert len(twice) <= (not committed), "more than the evaluation at hand was made again"
             assert set(died.evaluations) | set(resumed.evaluations) == set(whole.evaluations)
-    total = kills.total()
-    print(
-        f"\n{name}: {total} kills (server {kills['server']}, agents {kills['agent']}), "
-        f"{total - len(unequal)} equal, {len(unequal)} unequal, {repeated} evaluations made again"
-    )
-    assert not unequal
+    assert not unequal, f"{len(unequal)} of {2 * len(whole.writes)} kills"
 
 
 @pytest.mark.parametrize("name", ["fts", "pf-pne"])
@@ -64,7 +65,7 @@ def test_killed_again_and_again_a_study_gets_to_its_end(name, tmp_path):
 def test_killed_dp_fts_without_a_seed_goes_on_with_the_draws_that_it_has_recorded(tmp_path):
     writes = run(UNSEEDED, _fresh(tmp_path / "whole")).writes
     directory = tmp_path / "killed"
-    equal, drawn, unequal = 0, set(), []
+    drawn, unequal = set(), []
     for number in range(1, len(writes) + 1):
         for committed in (False, True):
             died = run(UNSEEDED, _fresh(directory), Kill(number, committed))
@@ -79,15 +80,12 @@ def test_killed_dp_fts_without_a_seed_goes_on_with_the_draws_that_it_has_recorde
             asks = [(e.phase, e.round) for e in after if e.kind == "ask"]
             assert len(asks) == len(set(asks)), "a half-round was drawn for twice"
             kept = same(after[: len(before)], before)
-            if kept and tables(again.study) == tables(resumed.study):
-                equal += 1
-            else:
+            if not kept or tables(again.study) != tables(resumed.study):
                 unequal.append((number, committed))
             drawn.add(b"".join(e.arrays["sums"].tobytes() for e in after if "sums" in e.arrays))
             twice = set(died.evaluations) & set(resumed.evaluations)
             assert len(twice) <= (not committed)
     total = 2 * len(writes)
-    print(f"\ndp-fts without a seed: {total} kills, {equal} equal, {len(unequal)} unequal")
     assert not unequal
     assert total >= 60
     assert len(drawn) == total, "no two studies have the same noise"
@@ -104,3 +102,80 @@ def _fresh(directory):
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     return directory
+
+
+# -- an agent that is asked, and the process of its site -------------------------------------------------
+
+NUM_TRIALS = 2
+
+
+def _agent(directory):
+    """Answer a task, as a ClientApp's process does, and note that it was answered."""
+    agent = TuningAgent(Asked(600.0), SPACE, node(directory / "a.db"), seed=1)
+    agent.answer(packed(RandomSearch(), task(num_trials=NUM_TRIALS)))
+    (directory / "answered").touch()
+
+
+def _site(directory):
+    """Evaluate what is asked, until the task is answered."""
+    site = Site(directory / "a.db")
+    while not (directory / "answered").exists():
+        try:
+            config = site.ask(timeout=0.02)
+        except NotInTimeError:
+            continue
+        with (directory / "evaluated").open("a") as stream:
+            stream.write(f"{config}\n")
+        site.tell(config, hill(config, None))
+
+
+def _start(work, directory, kill=None):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            agent_journal.COMMIT_SECONDS, asking.POLL_SECONDS = 0.0, 0.002
+            with dying(kill, directory / f"writes-{work.__name__}"):
+                work(directory)
+        except BaseException:
+            (directory / "error").write_text(traceback.format_exc())
+            os._exit(1)
+        os._exit(0)
+    return pid
+
+
+def _was_killed(pid, directory):
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        return True
+    assert status == 0, (directory / "error").read_text()
+    return False
+
+
+@pytest.mark.parametrize("victim", [_agent, _site])
+def test_killed_at_every_write_each_trial_is_told_and_counted_once(victim, tmp_path):
+    directory, num_kills = tmp_path / "site", 0
+    other = _site if victim is _agent else _agent
+    while True:
+        for committed in (False, True):
+            shutil.rmtree(directory, ignore_errors=True)
+            directory.mkdir()
+            lives = _start(other, directory)
+            dies = _start(victim, directory, Kill(num_kills // 2 + 1, committed))
+            if not (killed := _was_killed(dies, directory)):
+                assert not _was_killed(lives, directory)
+                break
+            assert not _was_killed(_start(victim, directory), directory)
+            assert not _was_killed(lives, directory)
+            num_kills += 1
+            with AgentJournal(directory / "a.db", "3") as journal:
+                found = journal.evaluations("s")
+            assert [int(row.trials[0]) for row in found] == list(range(NUM_TRIALS))
+            assert [row.values[0] for row in found] == [
+                hill(SPACE.decode(row.points[0]), None) for row in found
+            ]
+            evaluated = Counter((directory / "evaluated").read_text().splitlines())
+            assert len(evaluated) == NUM_TRIALS
+            assert evaluated.total() <= NUM_TRIALS + (victim is _site and not committed)
+        if not killed:
+            break
+    assert num_kills >= 4 * NUM_TRIALS

@@ -2,14 +2,18 @@
 
 import json
 import zlib
+from importlib.util import find_spec
 
 import exported_models as bodies
 import numpy as np
 import pytest
 from amounts import examples
-from crafted_models import X, Y, as_payload, tree
+from crafted_models import X, Y, as_payload
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import SplineTransformer
 
 from fbo_flower.errors import ModelError, ObjectiveError
 from fbo_flower.models import (
@@ -23,9 +27,9 @@ from fbo_flower.models import (
     unpack,
 )
 from fbo_flower.models.formats import EXPORTED, MAGIC, read_envelope
-from fbo_flower.models.onnx_graph import checked as check_onnx
 
 STUMPS = {"xgboost-json": bodies.xgboost(), "lightgbm-text": bodies.lightgbm()}
+FUZZED = [*STUMPS, "onnx"] if find_spec("onnx") and find_spec("onnxruntime") else list(STUMPS)
 ROWS = np.array([[50.0, 0.0, 70.0], [50.0, 1.0, 70.0], [70.0, 0.0, 70.0], [50.0, np.nan, 70.0]])
 HOLES = X.copy()
 HOLES[::7, 2] = np.nan
@@ -71,15 +75,12 @@ def test_a_site_without_the_library_says_which_to_install(monkeypatch):
     [
         (as_payload(MAGIC), "envelope"),
         (as_payload(MAGIC + b"\xff\xff\xff\xff{}"), "header of up to"),
-        (as_payload(MAGIC + b"\x02\x00\x00\x00[]"), "format, num_columns and classes"),
         (as_payload(MAGIC + b"\x02\x00\x00\x00[["), "header as JSON"),
-        (enveloped(b"x", "pickle"), "expected one of onnx"),
         (enveloped(b"x", ["onnx"]), "expected one of onnx"),
-        *((enveloped(b"x", columns=columns), "num_columns") for columns in (0, True, 2**40)),
+        *((enveloped(b"x", columns=columns), "num_columns") for columns in (0, True)),
         *((enveloped(b"x", classes=classes), "classes")
-          for classes in ([1], [1, 1], [1, "a"], [0.5, 1.5], [{}, []], range(5000))),
+          for classes in ([1, 1], [1, "a"], [0.5, 1.5], range(5000))),
         (enveloped(b"x", more=1), "format, num_columns and classes"),
-        (enveloped(b"x")[:-3], "one deflated model"),
         (as_payload(enveloped(b"x").tobytes() + b"more"), "one deflated model"),
         (as_payload(enveloped(b"x").tobytes()[:-9] + b"not deflated"), "deflated model"),
         (enveloped(b"\x00" * 40_000_000), "bytes inflated"),
@@ -91,19 +92,16 @@ def test_an_envelope_that_is_none_is_refused(payload, match):
 
 
 @settings(max_examples=examples(200, 20))
-@given(st.sampled_from(sorted(STUMPS)), st.booleans(), st.data())
+@given(st.sampled_from(FUZZED), st.booleans(), st.data())
 def test_flipped_bytes_are_an_error_or_a_model(name, inside, data):
-    body = bytearray(STUMPS[name] if inside else sent(STUMPS[name], name).tobytes())
+    body = linear_onnx() if name == "onnx" else STUMPS[name]
+    columns, x = (5, X) if name == "onnx" else (3, ROWS)
+    body = bytearray(body if inside else enveloped(body, name, columns).tobytes())
     for _ in range(data.draw(st.integers(1, 4))):
-        byte = st.integers(32, 126) if inside else st.integers(0, 255)
-        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(byte)
-    survives(enveloped(bytes(body), name) if inside else as_payload(body))
-
-
-def survives(payload):
-    """Either a ModelError, or predictions; never a crash, and no other error."""
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    payload = enveloped(bytes(body), name, columns) if inside else as_payload(body)
     try:
-        assert len(predict(payload, ROWS)) == len(ROWS)
+        assert len(predict(payload, x)) == len(x)
     except ModelError as error:
         assert "the worker" not in str(error)  # noqa: PT017  # it did not end
 
@@ -128,18 +126,14 @@ def test_what_is_sent_of_a_booster_says_nothing_of_the_data(name, secrets):
 WRONG = {
     "xgboost-json": [
         (b"", "booster"),
-        (b"[1]", "booster"),
-        (b"{}", "booster"),
         (b"[" * 100_000, "booster"),
         (b'{"a": NaN}', "finite"),
         (bodies.xgboost(gradient_booster__name="gblinear"), "gbtree"),
         (bodies.xgboost(objective__name="rank:ndcg"), "objective"),
         (bodies.xgboost(objective__reg_loss_param={"a": "b"}), "objective"),
-        (bodies.xgboost(objective__reg_loss_param={"a": ["1"]}), "objective"),
         (bodies.xgboost(objective__other=1), "objective"),
         (bodies.xgboost(learner_model_param__num_feature="4"), "3 columns"),
         (bodies.xgboost(learner_model_param__num_feature="1" * 5000), "a number"),
-        (bodies.xgboost(learner_model_param__num_class="3"), "classes"),
         (bodies.xgboost(learner_model_param__num_target="2"), "one target"),
         (bodies.xgboost(learner_model_param__base_score="nan"), "base_score"),
         (bodies.xgboost(gradient_booster__model__trees=[]), "trees"),
@@ -147,50 +141,35 @@ WRONG = {
         (bodies.xgboost(gradient_booster__model__tree_info=[1]), "tree_info"),
         (bodies.xgboost(gradient_booster__model__tree_info=[-1]), "groups"),
         (bodies.xgboost(gradient_booster__model__iteration_indptr=[0, 2**40]), "iteration_indptr"),
-        (bodies.xgboost(gradient_booster__model__iteration_indptr=[0, 0]), "iteration_indptr"),
         (bodies.xgboost(gradient_booster__model__cats__enc=[1]), "no categories"),
         (bodies.xgboost_tree(left_children=[2**31, -1, -1]), "whole numbers"),
         (bodies.xgboost_tree(left_children=[3, -1, -1]), "children between"),
-        (bodies.xgboost_tree(left_children=[-7, -1, -1]), "children between"),
         (bodies.xgboost_tree(left_children=[0, -1, -1]), "children between"),
-        (bodies.xgboost_tree(left_children=[2, -1, -1]), "child of one"),
         (bodies.xgboost_tree(left_children=[1, 1, -1], right_children=[2, 2, -1]), "child of one"),
         (bodies.xgboost_tree(left_children=[1, -1]), "3 numbers"),
-        (bodies.xgboost_tree(left_children="abc"), "3 numbers"),
         (bodies.xgboost_tree(left_children=[1.5, -1, -1]), "whole numbers"),
-        (bodies.xgboost_tree(left_children=[[1], [2], [3]]), "3 numbers"),
         (bodies.xgboost_tree(right_children=[-1, -1, -1]), "two children or none"),
         (bodies.xgboost_tree(split_indices=[3, 0, 0]), "columns below 3"),
-        (bodies.xgboost_tree(split_indices=[-1, 0, 0]), "columns below 3"),
-        (bodies.xgboost_tree(split_conditions=[1e999, 0.0, 0.0]), "finite"),
         (bodies.xgboost_tree(categories=[1]), "no categories"),
         (bodies.xgboost_tree(tree_param={"num_nodes": "1000000000"}), "nodes"),
         (bodies.xgboost_tree(tree_param={"num_nodes": "3", "size_leaf_vector": "9"}), "one value"),
     ],
     "lightgbm-text": [
         (b"", "trees"),
-        (b"tree\nTree=0\n", "booster|trees"),
         (bodies.lightgbm(("version=v4", "version=v9")), "version"),
         (bodies.lightgbm(("max_feature_idx=2", "max_feature_idx=9")), "3 columns"),
         (bodies.lightgbm(("objective=regression", "objective=custom")), "objective"),
-        (bodies.lightgbm(("objective=regression", "objective=regression path:/etc")), "objective"),
         (bodies.lightgbm(("num_class=1", "num_class=4")), "as many trees"),
-        (bodies.lightgbm(("num_class=1", "num_class=many")), "booster"),
         (bodies.lightgbm(("num_tree_per_iteration=1", "num_tree_per_iteration=0")), "as many trees"),
         (bodies.lightgbm(("num_leaves=3", "num_leaves=1000000000")), "leaves|numbers"),
-        (bodies.lightgbm(("num_leaves=3", "num_leaves=2")), "numbers"),
         (bodies.lightgbm(("num_cat=0", "num_cat=1")), "categories"),
         (bodies.lightgbm(("is_linear=0", "is_linear=1")), "constant"),
         (bodies.lightgbm(("left_child=1 -1", "left_child=0 -1")), "children between"),
-        (bodies.lightgbm(("left_child=1 -1", "left_child=7 -1")), "children between"),
         (bodies.lightgbm(("left_child=1 -1", "left_child=1 1")), "child of one"),
-        (bodies.lightgbm(("right_child=-2 -3", "right_child=-2 -9")), "children between"),
         (bodies.lightgbm(("right_child=-2 -3", "right_child=-2 -2147483649")), "whole numbers"),
         (bodies.lightgbm(("split_feature=1 0", "split_feature=1 3")), "columns below 3"),
         (bodies.lightgbm(("decision_type=10 10", "decision_type=11 10")), "numeric splits"),
-        (bodies.lightgbm(("decision_type=10 10", "decision_type=99 10")), "numeric splits"),
         (bodies.lightgbm(("threshold=0.5 60", "threshold=nan 60")), "finite"),
-        (bodies.lightgbm(("leaf_value=-1 2 3", "leaf_value=-1 2 inf")), "finite"),
         (bodies.lightgbm(("leaf_value=-1 2 3", "")), "booster"),
     ],
 }
@@ -206,26 +185,15 @@ def test_a_booster_out_of_its_ranges_is_refused(name, body, match):
 
 
 def test_a_body_that_would_be_refused_is_an_error_where_it_is_exported():
-    good, bad = STUMPS["xgboost-json"], bodies.xgboost_tree(split_indices=[3, 0, 0])
-    for match, body, name, more in (
-        ("columns below 3", bad, "xgboost-json", {}),
-        ("up to 100 bytes", good, "xgboost-json", {"max_bytes": 100}),
-        ("classes", good, "xgboost-json", {"classes": [0.5, 1.5]}),
-        ("expected one of onnx", good, "pickle", {}),
+    for match, body, more in (
+        ("columns below 3", bodies.xgboost_tree(split_indices=[3, 0, 0]), {}),
+        ("up to 100 bytes", STUMPS["xgboost-json"], {"max_bytes": 100}),
     ):
         with pytest.raises(ObjectiveError, match=f"export: .*{match}"):
-            pack_exported(body, name, 3, **more)
+            pack_exported(body, "xgboost-json", 3, **more)
 
 
 # -- boosters: predictions ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"), [("xgboost-json", [-1, 2, -1, -1]), ("lightgbm-text", [-1, 2, 3, -1])]
-)
-def test_a_stump_predicts_what_its_numbers_say(name, expected):
-    library(name.partition("-")[0])
-    np.testing.assert_array_equal(predict(sent(STUMPS[name], name), ROWS), expected)
 
 
 def xgboost(kind, **options):
@@ -268,12 +236,8 @@ def test_xgboost_that_stopped_early_predicts_up_to_its_best_tree():
 
 @pytest.mark.parametrize(
     ("make", "options", "rtol"),
-    [
-        (xgboost, {}, 1e-5),
-        *((lightgbm, {"boosting_type": boosting, "subsample": 0.7, "subsample_freq": 1}, 1e-12)
-          for boosting in ("gbdt", "rf", "dart")),
-    ],
-)  # fmt: skip
+    [(xgboost, {}, 1e-5), (lightgbm, {"boosting_type": "rf", "subsample": 0.7, "subsample_freq": 1}, 1e-12)],
+)
 def test_a_regression_is_judged_as_it_predicts(make, options, rtol):
     model = make("Regressor", **options).fit(HOLES, X[:, 0] * 3)
     payload = exported(model, make)
@@ -352,10 +316,8 @@ def test_scores_of_an_onnx_model_become_labels():
         (node("Loop", ["", "", "x"]), "control flow, got :Loop"),
         ({"nodes": lambda onnx, n: n * 30_000}, "operators, got 30000"),
         (column(1, 9), "input of 5 columns, got 9"),
-        (column(8, 5), "got type 8"),
         ({"inputs": lambda onnx, i: []}, "one input"),
         (weight(2**40), "numbers"),
-        (weight(-5, 2), "numbers"),
         (node("TreeEnsembleRegressor", ["x"], domain="ai.onnx.ml", nodes_featureids=[0, 99]),
          "columns below 5, got 99"),
     ],
@@ -363,42 +325,22 @@ def test_scores_of_an_onnx_model_become_labels():
 def test_an_onnx_model_out_of_bounds_is_refused_before_it_is_loaded(change, match):
     body = linear_onnx(**change)
     with pytest.raises(ModelError, match=match):
-        check_onnx(body, 5)
-    with pytest.raises(ModelError, match=match):
         predict(enveloped(body, "onnx", 5), X)
 
 
 @pytest.mark.parametrize(
     "change",
-    [
-        node("NoSuchThing", ["x"]),
-        node("MatMul", ["x", "nothing"]),
-        weight(5, 2, raw_data=b"few"),
-        opsets(("", 9999)),
-    ],
+    [node("NoSuchThing", ["x"]), weight(5, 2, raw_data=b"few"), opsets(("", 9999))],
 )
 def test_what_onnx_runtime_refuses_is_an_error_of_the_model(change):
     with pytest.raises(ModelError, match="onnx cannot be loaded"):
         predict(enveloped(linear_onnx(**change), "onnx", 5, ["a", "b"]), X)
 
 
-@settings(max_examples=examples(60, 10))
-@given(st.data())
-def test_flipped_bytes_of_an_onnx_model_are_an_error_or_a_model(data):
-    body = bytearray(linear_onnx())
-    for _ in range(data.draw(st.integers(1, 3))):
-        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        assert len(predict(enveloped(bytes(body), "onnx", 5, ["a", "b"]), X)) == len(X)
-    except ModelError as error:
-        assert "\n" not in str(error)  # noqa: PT017  # both ways are right
-
-
 # -- rows ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("offset", range(8))
+@pytest.mark.parametrize(("dtype", "offset"), [(np.float32, 0), (np.float64, 3)])
 def test_a_row_in_the_bytes_of_an_onnx_model_is_found_wherever_it_stands(dtype, offset, monkeypatch):
     monkeypatch.setattr("fbo_flower.models.onnx_graph.checked", lambda body, columns: body)
     payload = enveloped(bytes(100 + offset) + X[7].astype(dtype).tobytes() + bytes(9), "onnx", 5)
@@ -412,26 +354,18 @@ def test_a_row_in_the_numbers_of_a_text_is_found():
     body = bodies.xgboost_tree(split_conditions=row.tolist())
     assert carries_rows_in_bytes(sent(body, "xgboost-json"), np.array([[1.0, 2.0, 3.0], row]))
     assert not carries_rows_in_bytes(sent(body, "xgboost-json"), np.array([[1.0, 2.0, 3.0]]))
-    rows = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])  # are no evidence
-    for none in (rows, rows[:, :1]):
-        assert not carries_rows_in_bytes(sent(STUMPS["xgboost-json"], "xgboost-json"), none)
+    plain = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]])  # are no evidence
+    assert not carries_rows_in_bytes(sent(STUMPS["xgboost-json"], "xgboost-json"), plain)
 
 
 # -- one's own model ---------------------------------------------------------------------------------
 
 
 def test_all_types_that_are_not_trusted_are_named_in_the_line_that_is_needed():
-    from sklearn.neighbors import KNeighborsClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import SplineTransformer
-
     model = make_pipeline(SplineTransformer(), KNeighborsClassifier(algorithm="brute")).fit(X, Y)
     with pytest.raises(ModelError) as caught:
         check_trust(pack(model), ("a.B",))
     line = str(caught.value).partition("trusted = ")[2].strip('"').split(",")
     assert "a.B" in line
-    assert "sklearn.neighbors._classification.KNeighborsClassifier" in line
-    assert "sklearn.preprocessing._polynomial.SplineTransformer" in line
     check_trust(pack(model), line)
-    check_trust(pack(tree()))
     check_trust(sent(STUMPS["xgboost-json"], "xgboost-json"))

@@ -58,19 +58,12 @@ def with_attributes(payload, owner, **values):
 # -- the archive -------------------------------------------------------------------------------
 
 
-def test_more_bytes_or_entries_than_allowed_are_refused_before_they_are_read():
-    refused(PAYLOADS["tree"], "1 to 100 bytes", limits=Limits(max_bytes=100))
-    many = parts(PAYLOADS["tree"]) | {f"{i}.npy": b"" for i in range(100, 200)}
-    refused(zipped(many), "up to 50 entries", limits=Limits(max_entries=50))
-
-
 def test_a_zip_bomb_is_refused_before_it_is_inflated():
-    bomb = npy(np.zeros(20_000_000))  # 160 MB
+    bomb = npy(np.zeros(3_000_000))  # 24 MB
     payload = zipped(parts(PAYLOADS["linear"]) | {"99.npy": bomb})
     assert len(payload) < 200_000
     refused(payload, "bytes inflated from")
-    refused(payload, "bytes inflated from", limits=Limits(max_ratio=1e9, max_inflated=10**8))
-    refused(payload, "names, got 99.npy", limits=Limits(max_ratio=1e9))  # only then it was looked into
+    refused(payload, "bytes inflated from", limits=Limits(max_ratio=1e9, max_inflated=10**7))
 
 
 def lying(payload, size):
@@ -83,13 +76,13 @@ def lying(payload, size):
 
 def test_a_length_that_lies_is_refused():
     true = len(parts(PAYLOADS["tree"])["1.npy"])
-    for size in (0, true - 1, true + 1, 10**6):
+    for size in (true - 1, 10**6):
         refused(lying(PAYLOADS["tree"], size), "expected")
 
 
 def test_other_files_and_double_names_are_refused():
     content = parts(PAYLOADS["tree"])
-    for name in ("../evil.npy", "1.npz", "a.npy", "/1.npy", "1.npy/", "schema.json.bak", "1.bin"):
+    for name in ("../evil.npy", "/1.npy", "1.npy/", "schema.json.bak"):
         refused(zipped(content | {name: b""}), "expected schema.json and arrays|different names")
     with pytest.warns(UserWarning, match="Duplicate"):
         double = zipped([*content.items(), ("schema.json", content["schema.json"])])
@@ -102,7 +95,7 @@ def test_other_files_and_double_names_are_refused():
 
 
 @pytest.mark.parametrize("loader", ["ObjectNode", "TypeNode", "FunctionNode", "PartialNode", "MethodNode"])
-@pytest.mark.parametrize("name", [("builtins", "eval"), ("os", "system"), ("subprocess", "Popen")])
+@pytest.mark.parametrize("name", [("builtins", "eval"), ("os", "system")])
 def test_a_type_by_any_loader_is_refused_with_its_name(loader, name):
     def change(schema):
         node = crafted.first(schema, "JsonNode")
@@ -114,7 +107,7 @@ def test_a_type_by_any_loader_is_refused_with_its_name(loader, name):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        *((lambda s, p=p: s.update(protocol=p), "protocol") for p in (0, 1, True, "2", None, [2])),
+        *((lambda s, p=p: s.update(protocol=p), "protocol") for p in (1, True, [2])),
         (lambda s: crafted.first(s, "JsonNode").update(__loader__="New"), "New"),
         (lambda s: crafted.first(s, "JsonNode").update(  # a trusted type does not extend to other loaders
             __loader__="TypeNode", __module__="sklearn.svm._classes", __class__="SVC"
@@ -126,7 +119,7 @@ def test_another_protocol_or_loader_is_refused(change, match):
 
 
 def test_the_operators_list_is_a_list_of_names_and_keys_of_a_tree_have_types():
-    for trusted in ("sklearn.svm._classes.SVC", ["SVC"], [1]):
+    for trusted in ("sklearn.svm._classes.SVC", ["SVC"]):
         refused(PAYLOADS["linear"], "trusted", trusted=trusted)
     untyped = with_schema(
         PAYLOADS["tree"], lambda s: crafted.first(s, "TreeNode")["content"]["key_types"].update(content=[])
@@ -140,7 +133,6 @@ def test_ids_are_refused_because_they_would_replace_one_node_by_another():
             node["__id__"] = 1
 
     refused(with_schema(PAYLOADS["linear"], change), "without ids")
-    refused(crafted.raw(linear()), "without ids")
 
 
 # -- the schema's form ---------------------------------------------------------------------------
@@ -170,37 +162,19 @@ def test_one_array_asked_for_again_and_again_is_counted_each_time():
 
 
 def test_a_model_from_another_scikit_learn_is_refused():
-    def change(schema):
-        for node in nodes(schema):
-            if "_sklearn_version" in str(node.get("content", ""))[:0] or node["__loader__"] == "DictNode":
-                version = node["content"].get("_sklearn_version")
-                if version is not None:
-                    version["content"] = '"0.99.1"'
-
-    refused(with_schema(PAYLOADS["linear"], change), "scikit-learn .* as here, got 0.99.1")
-
-
-JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-)
+    refused(
+        with_attributes(PAYLOADS["linear"], "StandardScaler", _sklearn_version="0.99.1"),
+        "scikit-learn .* as here, got 0.99.1",
+    )
 
 
 @settings(max_examples=examples(300, 40))
-@given(st.sampled_from(sorted(PAYLOADS)), st.sampled_from(["key", "value", "attribute"]), JUNK, st.data())
-def test_a_schema_with_junk_in_one_place_is_an_error_or_a_model(name, what, junk, data):
+@given(st.sampled_from(sorted(PAYLOADS)), st.sampled_from([None, -1, 2.5, "x", [[]], {"": 1}]), st.data())
+def test_a_schema_with_junk_in_one_place_is_an_error_or_a_model(name, junk, data):
     def change(schema):
-        every = list(nodes(schema))
-        if what == "attribute":
-            plain = [node for node in every if node["__loader__"] == "JsonNode"]
-            data.draw(st.sampled_from(plain))["content"] = json.dumps(junk)
-            return
-        node = data.draw(st.sampled_from(every))
+        node = data.draw(st.sampled_from(list(nodes(schema))))
         key = data.draw(st.sampled_from(sorted(node)))
-        if what == "key":
-            del node[key]
-        else:
-            node[key] = junk
+        node[key] = json.dumps(junk) if key == "content" and node["__loader__"] == "JsonNode" else junk
 
     survives(with_schema(PAYLOADS[name], change))
 
@@ -235,54 +209,52 @@ def set_item(field, index, value):
     return change
 
 
-@pytest.mark.parametrize("make", [tree, crafted.forest])
 @pytest.mark.parametrize(
     ("key", "change", "match"),
     [
-        *(("nodes", lambda n, c=child: crafted.wild_child(n, c), "left_child of node 0")
+        *(("nodes", set_item("left_child", 0, child), "left_child of node 0")
           for child in (2**40, -(2**40), 0)),  # 0: a walk that never ends
         ("nodes", lambda n: crafted.wild_child(n, len(n)), "left_child of node 0"),
-        ("nodes", lambda n: crafted.wild_child(n, -1), "right_child of node 0"),
+        ("nodes", set_item("left_child", 0, -1), "right_child of node 0"),
         ("nodes", set_item("right_child", 0, 2**31), "right_child of node 0"),
         ("nodes", set_item("right_child", -1, 0), "right_child"),  # of a leaf
         ("nodes", set_item("feature", 0, 5), "features below 5"),
-        ("nodes", set_item("feature", 0, -3), "features below 5"),
         ("nodes", set_item("threshold", 0, np.nan), "threshold"),
         ("nodes", set_item("missing_go_to_left", 0, 7), "missing_go_to_left"),
-        *(("nodes", change, "nodes") for change in (lambda n: n[:-1], lambda n: n[None])),
-        ("nodes", lambda n: n["threshold"], "nodes"),
+        *(("nodes", change, "nodes") for change in (lambda n: n[:-1], lambda n: n["threshold"])),
         *(("values", change, "values") for change in (
-            lambda v: v[:, :, :1], lambda v: v[:-1], lambda v: v.astype(np.float32),
-            lambda v: np.full_like(v, np.inf),
+            lambda v: v[:-1], lambda v: v.astype(np.float32), lambda v: np.full_like(v, np.inf),
         )),
         *(("num_classes", change, "classes") for change in (
             lambda c: c * 2**40, lambda c: c - 3, lambda c: c[:0], lambda c: c.astype(np.int32)
         )),
     ],
 )  # fmt: skip
-def test_a_tree_out_of_its_ranges_is_refused(make, key, change, match):
-    refused(crafted.with_tree_array(make(), key, change), f"tree: expected .*{match}")
+def test_a_tree_out_of_its_ranges_is_refused(key, change, match):
+    refused(crafted.with_tree_array(tree(), key, change), f"tree: expected .*{match}")
+
+
+def test_a_tree_of_a_forest_is_checked_too():
+    refused(crafted.with_tree_array(crafted.forest(), "nodes", crafted.wild_child), "left_child of node 0")
 
 
 @pytest.mark.parametrize(
     ("where", "value"),
     [
-        ("node_count", 2**40), ("node_count", 10**6), ("node_count", 1), ("node_count", -1),
-        ("node_count", 1.5),
-        ("node_count", "3"), ("num_features", 2**40), ("num_features", 0), ("num_outputs", 1000),
-        ("num_outputs", -1), ("num_outputs", True), ("max_depth", -1), ("max_depth", None),
+        ("node_count", 10**6), ("node_count", 1), ("node_count", 1.5), ("num_features", 2**40),
+        ("num_features", 0), ("num_outputs", 1000), ("num_outputs", True), ("max_depth", -1),
     ],
 )  # fmt: skip
 def test_a_tree_whose_numbers_lie_is_refused(where, value):
     refused(crafted.with_tree_number(tree(), where, value), "tree")
 
 
-@pytest.mark.parametrize("make", [tree, crafted.forest, linear, crafted.svm])
-def test_a_model_of_other_columns_than_the_sites_is_refused(make):
+def test_a_model_of_other_columns_than_the_sites_is_refused():
     for x in (X[:, :4], np.hstack([X, X])):
-        match = rf"expected {x.shape[1]} features as in this site's rows, got 5"
-        with pytest.raises(ModelError, match=match):
-            predict(pack(make()), x, in_process=True)
+        with pytest.raises(
+            ModelError, match=rf"expected {x.shape[1]} features as in this site's rows, got 5"
+        ):
+            predict(pack(linear()), x, in_process=True)
 
 
 # -- attributes ------------------------------------------------------------------------------------
@@ -292,18 +264,14 @@ def test_a_model_of_other_columns_than_the_sites_is_refused(make):
     ("key", "change"),
     [
         ("_n_support", lambda n: np.array([-5, n.sum() + 5], dtype=np.int32)),  # the sum is right
-        ("_n_support", lambda n: n * 1000),
         ("_n_support", lambda n: n.astype(np.int64)),
-        ("_n_support", lambda n: n[:1]),
         ("support_vectors_", lambda v: v[:, :2]),
-        ("support_vectors_", lambda v: v[:-1]),
         ("support_vectors_", lambda v: v * np.nan),
         ("support_", lambda s: s[:1]),
         ("_dual_coef_", lambda c: c[:, :3]),
-        ("_dual_coef_", lambda c: np.vstack([c, c])),
         ("_intercept_", lambda i: i[:0]),
         ("_probA", lambda p: np.zeros(7)),
-        *(("coef_", lambda _, c=c: c) for c in (np.zeros((1, 4)), np.zeros((3, 5)), np.full((1, 5), np.nan))),
+        *(("coef_", lambda _, c=c: c) for c in (np.zeros((1, 4)), np.full((1, 5), np.nan))),
     ],
 )
 def test_arrays_of_an_estimator_out_of_their_shapes_are_refused(key, change):
@@ -312,20 +280,6 @@ def test_arrays_of_an_estimator_out_of_their_shapes_are_refused(key, change):
         PAYLOADS[name], lambda s: estimator(s, owner)["content"]["content"][key], change
     )
     refused(payload, f"{owner}: expected")
-
-
-def test_a_pipeline_without_steps_is_refused():
-    def change(schema):
-        node = estimator(schema, "Pipeline")
-        plain = {"__class__": "str", "__module__": "builtins", "__loader__": "JsonNode", "content": "null"}
-        version = node["content"]["content"]["_sklearn_version"]
-        node["content"]["content"] = {"steps": plain, "_sklearn_version": version}
-        node["content"]["key_types"]["content"] = node["content"]["key_types"]["content"][:2]
-
-    payload = with_schema(PAYLOADS["linear"], change)
-    payload = zipped({"schema.json": parts(payload)["schema.json"]})
-    with pytest.raises(ModelError, match="predicts, got Pipeline"):
-        predict(payload, X, in_process=True)
 
 
 def test_a_model_that_is_not_fitted_or_asks_for_a_petabyte_is_an_error():
@@ -340,29 +294,24 @@ def test_a_model_that_is_not_fitted_or_asks_for_a_petabyte_is_an_error():
     ("payload", "match"),
     [
         *((payload, "archive: expected") for payload in (
-            *map(as_payload, (b"not a zip", pickle.dumps(tree()), b"PK\x03\x04" + b"\x00" * 100, npy(X))),
-            PAYLOADS["tree"][:-1], PAYLOADS["tree"][: len(PAYLOADS["tree"]) // 2], PAYLOADS["tree"][100:],
+            *map(as_payload, (pickle.dumps(tree()), b"PK\x03\x04" + b"\x00" * 100)), PAYLOADS["tree"][:-1],
         )),
-        *((payload, "expected bytes") for payload in (
-            PAYLOADS["tree"].astype(np.int64), PAYLOADS["tree"][None], PAYLOADS["tree"].tobytes(), None
-        )),
+        *((payload, "expected bytes") for payload in (PAYLOADS["tree"].astype(np.int64), None)),
         (PAYLOADS["tree"][:0], "1 to"),
+        (zipped({f"{i}.npy": b"" for i in range(Limits().max_entries + 1)}), "up to .* entries"),
         *((zipped(parts(PAYLOADS["linear"]) | {"1.npy": data}), "expected") for data in (
             npy(np.array([print], dtype=object)), npy(np.zeros(3, dtype=[("a", "O")])),
-            npy(np.zeros(3, dtype="M8[s]")), npy(np.zeros(3, dtype="V8")),
-            pickle.dumps(X), npy(X)[:-1], npy(X) + b"\x00", npy(X)[:20], b"",
+            pickle.dumps(X), npy(X)[:-1], npy(X) + b"\x00", npy(X)[:20],
             b"\x93NUMPY\x03\x00" + npy(X)[8:], npy(X).replace(b"(120, 5)", b"(120,-5)"),
             npy(X).replace(b"(120, 5)", b"(9**9**9"), npy(X).replace(b"'<f8'", b"'<f9'"),
-            zipped({"a.npy": npy(X)}).tobytes(),
         )),
         *((zipped(parts(PAYLOADS["linear"]) | {"schema.json": text}), "expected")
-          for text in (b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000, b"{}")),
+          for text in (b"{", b"[]", b"\xff\xfe", b"[" * 100_000)),
         # types that are not ours, although skops trusts them
         *((pack(model.fit(np.abs(X), Y)), name) for model, name in (
             (SGDClassifier(), "SGDClassifier"),
             (make_pipeline(FunctionTransformer(np.log1p), SVC()), "numpy.log1p"),
             (KNeighborsClassifier(algorithm="brute"), "KNeighborsClassifier"),
-            (make_pipeline(StandardScaler(), KNeighborsClassifier()), "KNeighborsClassifier"),
             (SVC(random_state=np.random.RandomState(0)), "RandomState"),
         )),
         # attributes that lie
@@ -374,8 +323,7 @@ def test_a_model_that_is_not_fitted_or_asks_for_a_petabyte_is_an_error():
             ("forest", "RandomForestClassifier", {"n_features_in_": None}, "n_features_in_"),
             ("forest", "RandomForestClassifier", {"n_features_in_": 99}, "of its trees"),
             # kernels that would index or call
-            *(("svm", "SVC", {"kernel": kernel}, "SVC: expected")
-              for kernel in ("precomputed", "nothing", 3)),
+            *(("svm", "SVC", {"kernel": kernel}, "SVC: expected") for kernel in ("precomputed", 3)),
             ("svm", "SVC", {"_sparse": True}, "dense"),
             # an attribute that hides one of the class
             ("svm", "SVC", {"_impl": "epsilon_svr"}, "_impl"),
@@ -383,7 +331,6 @@ def test_a_model_that_is_not_fitted_or_asks_for_a_petabyte_is_an_error():
         )),
         # what does not predict
         (pack(StandardScaler().fit(X)), "predicts, got StandardScaler"),
-        (pack({"a": 1}), "predicts, got dict"),
     ],
 )  # fmt: skip
 def test_a_payload_that_is_no_model_of_ours_is_refused(payload, match):

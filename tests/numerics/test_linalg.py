@@ -11,9 +11,8 @@ def matrix():
     return a @ a.T + np.eye(12)
 
 
-@pytest.mark.parametrize("shape", [(12,), (12, 3)])
-def test_factors_solutions_inverse_and_determinant_agree_with_numpy_and_need_no_jitter(matrix, shape):
-    b, before = np.random.default_rng(1).standard_normal(shape), matrix.copy()
+def test_factors_solutions_inverse_and_determinant_agree_with_numpy_and_need_no_jitter(matrix):
+    b, before = np.random.default_rng(1).standard_normal((12, 3)), matrix.copy()
     factor = cholesky(matrix)
     np.testing.assert_array_equal(matrix, before)
     np.testing.assert_allclose(factor.lower, np.linalg.cholesky(matrix), atol=1e-12)
@@ -26,11 +25,6 @@ def test_factors_solutions_inverse_and_determinant_agree_with_numpy_and_need_no_
     assert factor.log_determinant() == pytest.approx(np.linalg.slogdet(matrix)[1])
 
 
-def test_a_singular_matrix_gets_the_smallest_jitter_that_works_in_its_own_scale():
-    factor = cholesky(1e6 * np.ones((5, 5)) - 1e-6 * np.eye(5))
-    assert 0.0 < factor.jitter <= 1e6 * JITTERS[1]
-
-
 def test_of_many_matrices_only_the_singular_one_gets_jitter():
     good, b = np.array([[2.0, 0.5], [0.5, 1.0]]), np.array([[1.0, 2.0], [1.0, 1.0], [3.0, 0.0]])
     singular = np.ones((2, 2)) - 1e-12 * np.eye(2)
@@ -38,7 +32,7 @@ def test_of_many_matrices_only_the_singular_one_gets_jitter():
     lower, found = factors(np.tril(matrices)), solve(matrices, b)
     np.testing.assert_allclose(lower[0] @ lower[0].T, good, rtol=1e-14)
     np.testing.assert_array_equal(lower[1], cholesky(singular).lower)
-    assert cholesky(singular).jitter > 0
+    assert 0.0 < cholesky(1e6 * singular).jitter <= 1e6 * JITTERS[1], "in its own scale"
     for i in range(3):
         np.testing.assert_array_equal(found[i], solve(matrices[i : i + 1], b[i : i + 1])[0])
         np.testing.assert_allclose(matrices[i] @ found[i], b[i], atol=1e-6)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import secrets
 import sys
 from collections import defaultdict
 from fractions import Fraction
@@ -13,8 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from scipy.integrate import quad
-from scipy.optimize import brentq
 from scipy.stats import chisquare
 
 from fbo_flower.errors import ConfigError
@@ -25,31 +22,6 @@ from fbo_flower.numerics.privacy import Account, gaussian_epsilon, sampled_epsil
 from fbo_flower.secure.fixed_point import RESOLUTION
 
 
-def delta_of(epsilon, z, q):
-    """Return `delta` of one release by its definition: the integral of `max(0, p - exp(epsilon) q)`."""
-
-    def plain(x):
-        return math.exp(-0.5 * (x / z) ** 2) / (z * math.sqrt(2 * math.pi))
-
-    def mixture(x):
-        return (1 - q) * plain(x) + q * plain(x - 1.0)
-
-    def integral(upper, lower):
-        ends = -12 * z, 1 + 12 * z
-        return quad(lambda x: max(0.0, upper(x) - math.exp(epsilon) * lower(x)), *ends, limit=2000)[0]
-
-    return max(integral(mixture, plain), integral(plain, mixture))
-
-
-@pytest.mark.parametrize(("z", "q", "delta"), [(0.5, 0.1, 1e-4), (1.0, 0.35, 1e-2), (1.0, 1.0, 1e-4)])
-def test_epsilon_of_one_release_is_that_of_the_definition(z, q, delta):
-    found = sampled_epsilon(z, q, 1, delta)
-    exact = 0.0
-    if delta_of(0.0, z, q) > delta:
-        exact = brentq(lambda e: delta_of(e, z, q) - delta, 0.0, 2 * found + 0.1, xtol=1e-7)
-    assert exact - 1e-6 <= found <= 1.01 * exact + 1e-3
-
-
 def exact_delta(epsilon, precision):
     """Return the delta of the best threshold between `N(0, 1)` and `N(m, 1)`, in 60 digits."""
     with mpmath.workdps(60):
@@ -58,8 +30,7 @@ def exact_delta(epsilon, precision):
         return float(mpmath.ncdf(m - cut) - mpmath.exp(epsilon) * mpmath.ncdf(-cut))
 
 
-@pytest.mark.parametrize("z", [1e-4, 1.0, 1e4])
-@pytest.mark.parametrize("delta", [0.4, 1e-3, 1e-15])
+@pytest.mark.parametrize(("z", "delta"), [(1e-4, 1e-3), (1.0, 0.4), (1.0, 1e-15), (1e4, 1e-3)])
 def test_releases_together_cost_what_one_with_their_precision_costs(z, delta):
     epsilon = Account().add(z).add(2 * z, 2).epsilon(delta)
     precision = 1 / z**2 + 2 / (2 * z) ** 2
@@ -75,15 +46,15 @@ def test_no_release_costs_nothing_and_little_noise_as_much_as_without_sampling()
     assert sampled_epsilon(1.0, 0.35, 20, 1e-15) <= gaussian_epsilon(20.0, 1e-15)
 
 
-@pytest.mark.parametrize(("z", "q"), [(4.0, 0.35), (20.0, 0.1)])
-def test_the_coarse_grid_costs_less_than_one_percent(z, q):
+@pytest.mark.parametrize(("z", "q", "number"), [(4.0, 0.35, 40), (20.0, 0.1, 2)])
+def test_epsilon_of_sampled_releases_is_that_of_a_fine_grid_within_one_percent(z, q, number):
     from dp_accounting import dp_event
     from dp_accounting.pld import PLDAccountant
 
     fine = PLDAccountant(value_discretization_interval=1e-4)
-    fine.compose(dp_event.PoissonSampledDpEvent(q, dp_event.GaussianDpEvent(z)), 40)
+    fine.compose(dp_event.PoissonSampledDpEvent(q, dp_event.GaussianDpEvent(z)), number)
     exact = fine.get_epsilon(1e-3)
-    assert exact * (1 - 1e-6) <= sampled_epsilon(z, q, 40, 1e-3) <= 1.01 * exact
+    assert exact * (1 - 1e-6) <= sampled_epsilon(z, q, number, 1e-3) <= 1.01 * exact
 
 
 def test_without_the_library_sampled_releases_are_refused_and_others_counted(monkeypatch):
@@ -108,8 +79,6 @@ def test_an_account_adds_up_within_bounds_and_a_release_without_noise_costs_ever
     assert Account().add(4.0, 2).add(4.0) == Account({4.0: 3})
     assert Account().epsilon(1e-3) == Account().add(1e9).epsilon(1e-3) == 0.0
     assert Account().add(1.0).add(0.0).epsilon(1e-3) == math.inf
-    assert 1e11 < Account().add(1e-6).add(1e9).epsilon(1e-3) < math.inf
-    assert 0 < Account().add(5000.0, privacy.MOST_RELEASES).epsilon(1e-3) < 10
     full = Account.from_json({"releases": [[1.0 + i, 1] for i in range(privacy.MOST_ENTRIES)]})
     assert math.isfinite(full.add(1.0).epsilon(1e-3)), "an entry that is there"
 
@@ -166,7 +135,7 @@ class Script:
 
     def coin(self, gamma):
         heads = math.exp(-gamma)
-        return bool(self.decide(("coin", 0), {1: heads, 0: 1 - heads} if gamma else {1: 1.0}))
+        return bool(self.decide("coin", {1: heads, 0: 1 - heads} if gamma else {1: 1.0}))
 
     def decide(self, kind, weights):
         if kind == self.first:
@@ -198,7 +167,11 @@ def enumerate_paths(sampler):
     return {result: weight / (1 - restarts) for result, weight in found.items()}
 
 
-@pytest.mark.parametrize("gamma", [Fraction(0), Fraction(2, 3), Fraction(1), Fraction(5, 2)])
+def scripted_laplace(scale, script):
+    return script.decide("laplace", laplace_mass(float(scale)))
+
+
+@pytest.mark.parametrize("gamma", [Fraction(0), Fraction(2, 3), Fraction(5, 2)])
 def test_the_coin_of_every_gamma_has_probability_exp_minus_gamma(gamma):
     found = enumerate_paths(lambda script: dn._bernoulli_exp(gamma, lambda n: script.draw(one_in(n))))
     assert found[True] == pytest.approx(math.exp(-gamma), abs=1e-6)
@@ -207,58 +180,38 @@ def test_the_coin_of_every_gamma_has_probability_exp_minus_gamma(gamma):
 @pytest.mark.parametrize(
     ("draw", "mass", "parameter"),
     [
-        *((dn.discrete_laplace, laplace_mass, Fraction(*scale)) for scale in ((3, 1), (1, 2), (5, 3))),
-        *(
-            (dn.discrete_gaussian, gaussian_mass, Fraction(*variance))
-            for variance in ((1, 3), (1, 1), (40, 1))
-        ),
+        (dn.discrete_laplace, laplace_mass, Fraction(5, 3)),
+        (dn.discrete_laplace, laplace_mass, Fraction(1, 2)),
+        (dn.discrete_gaussian, gaussian_mass, Fraction(1, 3)),
+        (dn.discrete_gaussian, gaussian_mass, Fraction(7, 2)),
     ],
 )
 def test_all_paths_of_a_sampler_add_up_to_the_formula(draw, mass, parameter, monkeypatch):
     monkeypatch.setattr(dn, "_bernoulli_exp", lambda gamma, script: script.coin(gamma))
     if draw is dn.discrete_gaussian:
-
-        def laplace(scale, script):
-            return script.decide(("laplace", 0), laplace_mass(float(scale)))
-
-        monkeypatch.setattr(dn, "discrete_laplace", laplace)
+        monkeypatch.setattr(dn, "discrete_laplace", scripted_laplace)
     found = enumerate_paths(lambda script: draw(parameter, script))
     for x, p in mass(float(parameter)).items():
         assert abs(x) > 20 or found.get(x, 0.0) == pytest.approx(p, abs=1e-6), x
 
 
-def test_scales_beyond_any_float_are_drawn_exactly_and_the_operating_systems_generator_serves_too():
-    draw = dn.discrete_laplace(Fraction(10**400 + 1, 3), secrets.randbelow)
-    assert 10**390 < abs(draw) < 10**402
-    assert dn.discrete_laplace(Fraction(1, 10**400), seeded(7)) == 0
-
-
-@pytest.mark.parametrize("n", [1, 2, 2**63, 2**63 + 1, 3 * 2**64, 10**40])
+@pytest.mark.parametrize("n", [1, 2**63, 2**63 + 1, 10**40])
 def test_seeded_integers_are_uniform_below_n_of_any_size(n):
     uniform = seeded(8)
     draws = [uniform(n) for _ in range(1000)]
     assert all(0 <= draw < n for draw in draws)
-    cells = min(n, 10)
-    counts = np.bincount([draw * cells // n for draw in draws], minlength=cells)
-    assert cells == 1 or chisquare(counts).pvalue > LEVEL
-    if n >= 2**62:  # low bits too
-        assert chisquare(np.bincount([draw % 16 for draw in draws], minlength=16)).pvalue > LEVEL
+    for cells in ([draw * 10 // n for draw in draws], [draw % 16 for draw in draws]):  # low bits too
+        assert n == 1 or chisquare(np.bincount(cells)).pvalue > LEVEL
 
 
-def test_noisy_counts_have_discrete_laplace_noise_whose_tails_are_at_the_ends():
-    """So the answers are integers, whose last bits say nothing [Mironov2012]."""
-
-    def mass(count):
-        noise = laplace_mass(2.0)
-        return [sum(p for x, p in noise.items() if min(max(count + x, 0), 12) == at) for at in range(13)]
-
-    uniform = seeded(9)
-    answers = [dn.noisy_count(2, 12, Fraction(1, 2), uniform) for _ in range(3000)]
-    assert {type(answer) for answer in answers} == {int}
-    found = np.bincount(answers, minlength=13)
-    assert chisquare(found, np.array(mass(2)) * len(answers)).pvalue > LEVEL
-    assert chisquare(found, np.array(mass(3)) * len(answers)).pvalue < LEVEL
-    assert dn.noisy_count(0, 0, Fraction(1, 2), uniform) == 0
+def test_noisy_counts_have_discrete_laplace_noise_whose_tails_are_at_the_ends(monkeypatch):
+    assert dn.noisy_count(0, 0, Fraction(1, 2), seeded(9)) == 0
+    monkeypatch.setattr(dn, "discrete_laplace", scripted_laplace)
+    found = enumerate_paths(lambda script: dn.noisy_count(2, 12, Fraction(1, 2), script))
+    expected = [0.0] * 13
+    for x, p in laplace_mass(2.0).items():
+        expected[min(max(2 + x, 0), 12)] += p
+    assert [found[count] for count in range(13)] == pytest.approx(expected)
 
 
 # -- noise on a grid -----------------------------------------------------------------------------------

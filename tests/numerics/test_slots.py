@@ -30,9 +30,8 @@ def test_the_sum_gives_every_row_back_but_those_that_share_a_slot(seed, agents, 
 
 
 @pytest.mark.parametrize(
-    "entry", [(0.5, 0.5, 7 * slots.MARK), (3.0, 0.5, slots.MARK), (np.nan, 0.5, slots.MARK), (0.5, 0.5, 0.0)],
-    ids=["count of 7", "coordinate of 3", "NaN", "no mark"],
-)  # fmt: skip
+    "entry", [(0.5, 0.5, 7 * slots.MARK), (3.0, 0.5, slots.MARK), (np.nan, 0.5, slots.MARK), (0.5, 0.5, 0.0)]
+)
 def test_what_no_honest_agent_writes_is_no_row(entry):
     total = slots.write(np.array([[0.25, 0.75, 1.0]]), np.array([3]), 64)
     total[9] = entry
@@ -41,16 +40,7 @@ def test_what_no_honest_agent_writes_is_no_row(entry):
     assert lost == 1
 
 
-def test_a_member_that_fills_all_slots_leaves_no_row_of_anybody():
-    rng = np.random.default_rng(0)
-    honest = slots.write(rows_of(rng, 8), rng.permutation(64)[:8], 64)
-    filled = slots.write(rows_of(rng, 64), np.arange(64), 64)
-    found, lost = slots.read(honest + filled, LOW, HIGH)
-    assert len(found) == 56  # its own, in the slots of nobody else
-    assert lost == 8
-
-
-@pytest.mark.parametrize(("rows", "size"), [(0, 64), (8, 64), (9, 128), (16, 128), (1000, 8192)])
+@pytest.mark.parametrize(("rows", "size"), [(0, 64), (8, 64), (9, 128)])
 def test_a_table_has_a_power_of_two_of_slots_and_eight_for_each_row(rows, size):
     assert slots.num_slots(rows) == size
     assert slots.is_size(size)

@@ -11,18 +11,15 @@ from waiting import LIMIT
 from fbo_flower.numerics.threads import single_thread
 
 PROGRAM = """
-import hashlib, sys
+import sys
 import numpy as np
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.numerics.linalg import cholesky
-a = np.random.default_rng(0).standard_normal((300, 300))
 with single_thread():
     assert "scipy.linalg" not in sys.modules  # its BLAS is loaded inside the limit
-    product = a @ a.T
-    lower = cholesky(product + np.eye(300)).lower
+    cholesky(np.eye(3))
     from threadpoolctl import threadpool_info
     assert all(library["num_threads"] == 1 for library in threadpool_info())
-print(hashlib.sha256(product.tobytes() + lower.tobytes()).hexdigest())
 """
 
 
@@ -30,15 +27,9 @@ def threads(api=""):
     return [library["num_threads"] for library in threadpool_info() if api in library["user_api"]]
 
 
-def test_products_and_factors_are_bit_equal_whatever_the_environment_says():
-    digests = set()
-    for count in ("1", "4"):
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": count, "PYTHONPATH": os.pathsep.join(sys.path)}
-        run = subprocess.run(
-            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
-        )
-        digests.add(run.stdout)
-    assert len(digests) == 1
+def test_libraries_that_are_loaded_inside_the_limit_have_one_thread_whatever_the_environment_says():
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "4", "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True)
 
 
 def test_the_limit_nests_and_is_lifted_at_the_end_also_after_an_error():

@@ -1,4 +1,4 @@
-"""What a selection of models came to, by hand and against moocore."""
+"""What a selection of models came to, by hand and against moocore; pictures of several outputs."""
 
 import moocore
 import numpy as np
@@ -6,10 +6,14 @@ import pytest
 from figure_text import unreadable
 from made_study import made_study
 
-from fbo_flower.cli.main import run
+from fbo_flower import Float, SearchSpace
 from fbo_flower.errors import ConfigError
-from fbo_flower.reports.figures import draw, figure
+from fbo_flower.reports.figures import figure
+from fbo_flower.reports.fronts import draw_outputs
+from fbo_flower.reports.page import html_page
+from fbo_flower.reports.pictures import new_figure, study_styles
 from fbo_flower.reports.selection import selection_cells, selections, volume, volume_matrix, win_matrix
+from fbo_flower.simulation import Agents, simulate
 from fbo_flower.study import Study
 
 
@@ -60,9 +64,13 @@ def test_a_selection_counts_and_protocols_differ_for_methods_that_return_one_con
     assert lso["paper"] == pytest.approx(0.2)
     assert lso["fair"] == fmo["fair"] == fmo["paper"] > 0.3
     row = rows[1]
-    assert (row.label, row.contestant) == ("mine", "fmo")
-    assert (row.num_trials, row.num_failed, row.num_front) == (5, 1, 3)
-    assert row.shipped["lockbox"] == 0.5
+    assert (row.label, row.contestant, row.num_trials, row.num_failed, row.num_front) == (
+        "mine",
+        "fmo",
+        5,
+        1,
+        3,
+    )
     assert selection_cells(rows)["shipped: openbox"] == ["0.500", "0.500"]
     assert selections(made_study([])) == []
 
@@ -71,40 +79,65 @@ def test_wins_are_shares_of_common_replications_and_runs_of_one_problem_and_seed
     volumes = np.array([[0.5, 0.4, np.nan], [0.5, 0.5, 0.6], [0.1, 0.3, 0.2]])
     expected = [[np.nan, 0.5, 0.0], [0.5, np.nan, 0.5], [1.0, 0.5, np.nan]]
     np.testing.assert_allclose(win_matrix(volumes), expected)
-    wins = win_matrix(np.random.default_rng(0).random((50, 4)))
-    np.testing.assert_allclose((wins + wins.T)[~np.eye(4, dtype=bool)], 1.0)
-    assert np.isnan(win_matrix(np.full((3, 2), np.nan))).all()
     pairs = [study(*((f"{m} {seed}", m, FRONT) for m in ("lso", "fmo")), seed=seed) for seed in (0, 1)]
     names, volumes = volume_matrix(selections(Study.merge(pairs)), "paper")
-    assert names == ["lso", "fmo"]
-    assert volumes.shape == (2, 2)
-    assert win_matrix(volumes)[1, 0] == 1.0
+    assert (names, volumes.shape) == (["lso", "fmo"], (2, 2))
 
 
-def test_figure_has_a_front_the_kept_back_losses_and_win_matrices_for_several(tmp_path):
-    assert len(figure(study(("fmo", "fmo", FRONT + LOST))).axes) == 2
+def test_figure_has_a_front_the_kept_back_losses_and_win_matrices_for_several():
     several = study(("fmo", "fmo", FRONT + LOST), ("lso $", "lso", FRONT))
     drawn = figure(several)
     assert len(drawn.axes) == 4
     assert [t.get_text() for t in drawn.axes[2].texts] == ["1.00", "0.00"]
     assert unreadable(drawn, covered=False) == []
-    assert draw(several, tmp_path / "front.png") == ""
-    assert (tmp_path / "front.png").stat().st_size > 10_000
     with pytest.raises(ConfigError, match="judged"):
         figure(study(("fmo", "fmo", LOST[1:])))
 
 
-def test_tables_survive_saving_and_the_report_shows_them(tmp_path, capsys):
-    made = study(("fmo", "fmo", FRONT + LOST), ("lso", "lso", FRONT))
-    made.save(tmp_path)
-    assert Study.load(tmp_path) == made
-    assert run(["report", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert "volume (fair)" in said
-    assert (tmp_path / "report.png").exists()
-    assert run(["report", str(tmp_path), "--markdown"]) == 0
-    assert "| shipped: lockbox |" in capsys.readouterr().out
-    assert made.only("lso").models["algorithm"].tolist() == ["lso"] * 3
-    assert made.relabel("lso", "own").models.where(algorithm="own")["trial"].tolist() == [0, 1, 2]
-    made_study([]).save(tmp_path)
-    assert not (tmp_path / "models.csv").exists(), "of an earlier study"
+pytestmark = pytest.mark.usefixtures("few_trees")
+SPACE = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
+TWO = {"accuracy": "max", "kilobytes": "min"}
+
+
+def tuned(names, objectives, hard=""):
+    def outputs(config, centre):
+        accuracy = 1 - (config["x"] - centre) ** 2 - 0.1 * config["y"]
+        return {"accuracy": accuracy, "kilobytes": 1 + 100 * (1 - config["y"])}
+
+    data = {name: k / len(names) for k, name in enumerate(names)}
+    bounds = {name: {"kilobytes": 100.0 * (4 + k) / (3 + len(names))} for k, name in enumerate(names)}
+    agents = Agents(data, limits=bounds | ({hard: {"kilobytes": 0.5}} if hard else {}))
+    return simulate(
+        outputs, SPACE, agents, "random", 10,
+        engine="inline", objectives=objectives, limits={"kilobytes": 100.0},
+    )  # fmt: skip
+
+
+def test_dots_hold_the_limits_crosses_do_not_and_the_front_is_ringed():
+    study = tuned(["north", "south"], TWO)
+    ax = new_figure(4, 3).subplots()
+    draw_outputs(ax, study, "north", study_styles(study), {})
+    drawn = [np.asarray(marks.get_offsets()).tolist() for marks in ax.collections]
+    rows = list(study.trials.where(agent="north"))
+    places = [[row["outputs"]["kilobytes"], row["outputs"]["accuracy"]] for row in rows]
+    for marks, held in zip(drawn, (False, True), strict=False):
+        assert marks == [p for p, row in zip(places, rows, strict=True) if row["feasible"] == held] != []
+    assert sorted(drawn[2]) == sorted(study.front("north").values[:, ::-1].tolist())
+
+
+def test_a_picture_of_many_agents_shows_some_of_them_and_how_many_hold_no_limits():
+    study = tuned(names := [f"a site with a long name {n}" for n in range(12)], TWO, hard=names[-1])
+    drawing = figure(study)
+    titles = [ax.get_title("left") for part in drawing.subfigs for ax in part.axes if ax.get_visible()]
+    assert sum("hold its limits" in title for title in titles) == 5
+    assert f"all 12 agents; {len(study.infeasible)} without any" in titles
+    assert unreadable(drawing) == []
+
+
+def test_the_page_shows_the_outputs_of_each_agent_and_of_each_dot():
+    study = tuned(["north", "<south>"], TWO, hard="north")
+    page = html_page(study)
+    assert "north: none of 12 hold its limits" in page
+    assert "&lt;south&gt;: " in page
+    row = study.trials.where(agent="<south>")["outputs"][0]
+    assert f"accuracy {row['accuracy']:.6g}, kilobytes {row['kilobytes']:.6g}" in page

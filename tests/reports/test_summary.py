@@ -1,13 +1,18 @@
-"""Summaries: hand-worked means, standard errors, paired differences and evaluations to a target."""
+"""Summaries by hand-worked samples, and the page on what a server learned by the study's tables."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
 from made_study import made_study
 
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.cli import main as cli
+from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.finite import mean_and_stderr
+from fbo_flower.numerics.privacy import Account
 from fbo_flower.reports.summary import (
     AgentMean,
     agent_curves,
@@ -17,6 +22,12 @@ from fbo_flower.reports.summary import (
     summary_cells,
     to_markdown,
 )
+from fbo_flower.reports.traffic import PAGE, privacy_page
+from fbo_flower.simulation import simulate
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.simulation.problems import make_problem
+from fbo_flower.strategies import DPFTS
+from fbo_flower.study import Study
 
 NAN = math.nan
 
@@ -66,13 +77,10 @@ def test_mean_and_standard_error_of_a_hand_worked_sample():
 
 
 def test_numbers_show_two_digits_of_their_error_and_one_agent_has_none():
-    single = estimate(np.array([0.5]))
-    assert (single.mean, single.num_agents, math.isnan(single.stderr)) == (0.5, 1, True)
-    assert str(single) == "0.5000 ± -"
+    assert str(estimate(np.array([0.5]))) == "0.5000 ± -"
     assert str(estimate(np.array([]))) == "-"
     assert str(AgentMean(0.91234, 0.0041, 20)) == "0.9123 ± 0.0041"
     assert str(AgentMean(-123.4, 17.0, 20)) == "-123 ± 17"
-    assert str(AgentMean(0.5, 0.0, 20)) == "0.5000 ± 0.0000"
 
 
 def test_differences_are_paired_by_agent():
@@ -84,7 +92,6 @@ def test_differences_are_paired_by_agent():
     # after 1: differences 0, 1, 2; after 2: 1, 2, 3; nobody made 9
     check(row.differences[1], 1.0, 1 / math.sqrt(3), 3)
     assert row.differences[2].mean == 2.0
-    assert row.checkpoints[2].mean == 5.0
     assert row.checkpoints.keys() == row.differences.keys() == {1, 2}
     assert row.share_no_worse == 1.0
 
@@ -106,14 +113,6 @@ def test_the_gain_is_one_sentence_with_its_error():
         "4.00: a gain of +1.00 ± 0.58 (standard error over agents). 3 of 3 agents are no worse."
     )
     assert gain_line(summarise(a_study(TWO))) == gain_line(rows[:1][:0]) == "", "ts is the first itself"
-
-
-def test_a_table_that_is_not_wide_has_eight_rows_and_what_went_wrong_is_among_them():
-    rows = summarise(a_study(TWO))
-    few, every = (summary_cells(rows, wide=wide) for wide in (False, True))
-    assert len(few) == 1 + 8 < len(every)
-    assert [name for name in every if name in few] == list(few)
-    assert {"lost replies", "evaluations", "best at end", "gain on ts at end"} <= few.keys()
 
 
 def test_only_target_agents_count_and_only_agents_of_both_runs_are_paired():
@@ -146,13 +145,6 @@ def test_an_agent_that_stopped_keeps_its_incumbent_and_one_without_success_is_le
     assert row.failed_evaluations == 4
 
 
-def test_traffic_is_per_agent_and_round():
-    (row,) = summarise(a_study({"fts": {"1": [1.0], "2": [1.0], "3": [1.0]}}))
-    assert (row.bytes_down, row.bytes_up) == (200.0, 20.0)  # 2 rounds of 600 and 60 bytes, 3 agents
-    assert row.floats_per_agent == 22.0  # 2 rounds of 30 and 3, 3 agents
-    assert (row.seconds, row.lost_replies, row.refused_replies) == (3.0, 2, 0)
-
-
 def test_tuning_alone_is_the_reference_if_the_study_has_it():
     assert rows_of(a_study({"fts": {"1": [1.0]}}))["fts"].reference is None
     assert rows_of(a_study({"fts": {"1": [1.0]}, "local-pne": {"1": [1.0]}}))["fts"].reference == "local-pne"
@@ -167,12 +159,12 @@ def test_a_study_that_discloses_nothing_says_so_and_shows_what_the_server_knows(
     assert (seen.final.mean, seen.num_agents) == (2.5, 3), "what the strategy saw"
     (row,) = summarise(study)
     assert (row.num_with_value, row.replies, row.lost_replies) == (None, 6, 2)
-    head, _, line = (line.strip("| ").split(" | ") for line in to_markdown([row]).splitlines())
-    cells = dict(zip(head, line, strict=True))
+    assert (row.bytes_down, row.bytes_up) == (200.0, 20.0)  # 2 rounds of 600 and 60 bytes, 3 agents
+    assert (row.floats_per_agent, row.seconds, row.refused_replies) == (22.0, 3.0, 0)
+    cells = {head: cell for head, (cell,) in summary_cells([row]).items()}
     assert cells["best at end"] == cells["evaluations"] == cells["agents with a value"] == "not disclosed"
     assert cells["disclosed"] == "none (default): 2, none (operator): 1"
     assert (cells["replies"], cells["lost replies"], cells["up per agent-round"]) == ("6", "2", "20 B")
-    assert "nan" not in to_markdown([row])
 
 
 def test_markdown_has_a_line_per_algorithm_and_escapes_bars():
@@ -181,4 +173,69 @@ def test_markdown_has_a_line_per_algorithm_and_escapes_bars():
     assert len(lines) == 4
     assert lines[3].startswith(r"| a\|b c | 3 | 3 |")
     assert {line.replace(r"\|", "").count("|") for line in lines} == {lines[1].count("|")}
-    assert to_markdown([]).startswith("| algorithm |")
+
+
+SMALL = {"num_features": 10, "num_candidates": 16, "num_path_features": 8}
+SIMULATED = "Simulated: the noise is drawn from the study's seed and protects nobody."
+
+
+@cache
+def run(algorithm, problem="gp-samples", **options):
+    made = make_algorithm(algorithm, options)
+    rounds = None if "budget" in options else 4
+    return simulate(problem, None, 3, made, rounds, engine="inline")
+
+
+def test_amounts_are_per_agent_and_round():
+    study = run("fts", **SMALL)
+    text = privacy_page(study)
+    assert "Per agent and round: 10 numbers and " in text
+    assert f"{int(np.sum(study.rounds['bytes_up'])) / 12:.0f} B up" in text
+    assert "no epsilon bounds what is learned" in text
+    assert "18 rows of points and values" in text
+    assert "and who chose it: trials (simulation)." in text
+
+
+def test_epsilon_is_what_the_releases_cost_and_its_limits_are_said():
+    text = privacy_page(run("dp-fts", noise_multiplier=2.0, sampling_rate=1.0, **SMALL))
+    epsilon = Account({2.0: 3}).epsilon(1e-3)
+    assert f"epsilon {epsilon:.3g} at delta 0.001 after 3 releases" in text
+    assert "it does not cover trials that agents disclose beside it" in text
+    text = privacy_page(run("dp-fts", noise="local", noise_multiplier=2.0, sampling_rate=1.0, **SMALL))
+    assert "after 4 messages of one agent" in text
+    assert "none was added" in privacy_page(run("dp-fts", noise_multiplier=0.0, **SMALL))
+
+
+@pytest.mark.parametrize(("noise", "source"), [("central", "system"), ("local", "agents")])
+def test_noise_of_a_simulation_protects_nobody_and_the_page_says_so(noise, source, tmp_path):
+    problem = make_problem("gp-samples", 2, 0, {})
+    journals = {node: {"journal": str(tmp_path / f"agent-{node}.db")} for node in range(2)}
+    grid = InProcessGrid(client_app(problem, problem.space), 2, node_configs=journals)
+    strategies = [DPFTS(num_agents=2, noise=noise, seed=seed, **SMALL) for seed in (None, 0)]
+    studies = [run("dp-fts", noise=noise, **SMALL)]
+    studies += [strategy.start(grid, num_rounds=3).study for strategy in strategies]
+    simulated, deployed, with_seed = (privacy_page(study) for study in studies)
+    sources = [study.settings["runs"][0]["privacy"]["noise_from"] for study in studies[:2]]
+    assert sources == ["seed", source]
+    assert SIMULATED in simulated
+    assert SIMULATED not in deployed, "neither side has a seed"
+    assert (SIMULATED in with_seed) == (noise == "central")
+
+
+def test_a_study_without_counts_or_of_an_unknown_algorithm_is_described_without_promises(tmp_path):
+    study = run("random")
+    (settings,) = study.settings["runs"]
+    unknown = {**study.settings, "runs": [{**settings, "algorithm": "of-another-house", "num_agents": 0}]}
+    Study(unknown, study.trials, study.rounds).save(tmp_path)
+    assert cli.run(["report", str(tmp_path), "--markdown"]) == 0
+    text = (tmp_path / PAGE).read_text(encoding="utf-8")
+    assert "Not examined." in text
+    assert "not described by what is installed here" in text
+    assert "- numbers and - up" in text
+
+
+def test_secure_sums_are_said_in_place_of_what_they_hide():
+    text = privacy_page(run("fed-pne", "garland", budget=12, secure_sums=2))
+    assert "Secure sums of at least 2 agents: " in text
+    assert "| `secure.words`: " in text
+    assert "`means`" not in text

@@ -1,6 +1,6 @@
 """Keys, boxes, masks, cards and statements; what a server learns that tells agents different things.
 
-The proof is by enumeration for groups of up to six. The model: an honest member reveals, by the list of
+The proof is by enumeration for groups of up to five. The model: an honest member reveals, by the list of
 members that it was told, for each other member either a share of its private mask (the member is in) or the
 pairwise mask (it is out). The server has all shares and masks of the members that work for it.
 """
@@ -9,7 +9,6 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from amounts import slow
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from fbo_flower.errors import WireError
@@ -51,22 +50,15 @@ def test_labels_and_statements_differ_by_what_they_say_and_not_by_the_order_of_m
     assert keys.statement(b"1" * 32, cards) == keys.statement(b"1" * 32, cards[::-1])
 
 
-# -- keys, boxes and masks -------------------------------------------------------------------------
-
-
-def test_two_agents_agree_and_a_third_does_not():
+def test_two_agents_agree_and_a_third_does_not_and_what_is_no_point_of_the_curve_is_no_key():
     first, second, third = PRIVATE
     shared = keys.agree(first, keys.public_key(second))
     assert shared == keys.agree(second, keys.public_key(first))
     assert shared != keys.agree(third, keys.public_key(first))
-    assert [len(k) for k in (first, keys.public_key(first))] == [keys.PRIVATE_BYTES, keys.PUBLIC_BYTES]
-
-
-@pytest.mark.parametrize("bad", [b"", bytes(49), b"\x02" + b"\xff" * 48, b"x" * 49, bytes(97)])
-def test_what_is_no_point_of_the_curve_is_no_key(bad):
-    assert not keys.is_public_key(bad)
-    with pytest.raises(WireError, match="points of the curve"):
-        keys.agree(PRIVATE[0], bad)
+    for bad in (b"", bytes(49), b"\x02" + b"\xff" * 48, bytes(97)):
+        assert not keys.is_public_key(bad)
+        with pytest.raises(WireError, match="points of the curve"):
+            keys.agree(first, bad)
 
 
 def test_a_box_that_was_touched_or_is_anothers_is_refused():
@@ -98,12 +90,11 @@ def test_masks_are_uniform_and_repeat_with_their_seed():
 
 def test_why_flowers_generator_is_not_used_two_seeds_give_one_mask():
     one, other = bytes(range(32)), bytes(range(4, 32)) + bytes(range(4))  # words in another order
-    masks = [pseudo_rand_gen(seed, 2**32, [(50,)])[0] for seed in (one, other)]
-    np.testing.assert_array_equal(*masks)
+    np.testing.assert_array_equal(*(pseudo_rand_gen(seed, 2**32, [(50,)])[0] for seed in (one, other)))
     assert keys.expand(one, 1).tolist() != keys.expand(other, 1).tolist()
 
 
-@pytest.mark.parametrize("least", [2, 3, 4, 5, 8, 20, 50])
+@pytest.mark.parametrize("least", [2, 3, 5, 20])
 def test_the_threshold_is_above_two_thirds_and_two_lists_need_more_helpers_than_matter(least):
     for size in range(least, keys.largest_group(least) + 1):
         t = threshold(size, least)
@@ -180,16 +171,13 @@ def attacks(size, num_helpers, least):
 
 BELOW = [
     (size, helpers, least)
-    for size in range(2, 7)
+    for size in range(2, 6)
     for least in range(2, size + 1)
     for helpers in range(min(2 * threshold(size, least) - size, size - 1))
 ]
 
 
-@pytest.mark.parametrize(
-    ("size", "helpers", "least"),
-    [pytest.param(*case, marks=slow if case[:2] == (6, 0) else ()) for case in BELOW],
-)
+@pytest.mark.parametrize(("size", "helpers", "least"), BELOW)
 def test_below_the_bound_the_server_learns_one_sum_of_enough_honest_agents(size, helpers, least):
     found = 0
     for t, speaks, known in attacks(size, helpers, least):
@@ -199,21 +187,7 @@ def test_below_the_bound_the_server_learns_one_sum_of_enough_honest_agents(size,
     assert found > 0, "the sum that the server may learn"
 
 
-AT = [(4, 2, 2), (5, 3, 2), (6, 4, 2), (6, 4, 4)]
-
-
-@pytest.mark.parametrize(("size", "helpers", "least"), AT)
+@pytest.mark.parametrize(("size", "helpers", "least"), [(4, 2, 2), (5, 3, 2), (6, 4, 4)])
 def test_at_the_bound_there_is_an_attack(size, helpers, least):
     assert helpers == 2 * threshold(size, least) - size
     assert any(len(known) > 1 for _, _, known in attacks(size, helpers, least))
-
-
-def test_seven_agents_of_which_three_help_give_two_sums_and_with_two_helpers_one():
-    for helpers, count in ((3, 2), (2, 1)):
-        honest = list(range(helpers, 7))
-        halves = honest[: len(honest) // 2], honest[len(honest) // 2 :]
-        told = {m: frozenset((*range(helpers), *half)) for half in halves for m in half}
-        t = threshold(7, 2)
-        assert t == 5
-        speaks = {m for m in honest if sum(o < helpers or told[o] == told[m] for o in told[m]) >= t}
-        assert len(sums_known(told, speaks, helpers, t - 1)) == count

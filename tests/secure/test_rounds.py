@@ -1,6 +1,5 @@
 """One secure sum: right whoever leaves, and nothing but a sum to be had from what the server sees."""
 
-import secrets
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -56,21 +55,11 @@ class Sum:
         return fixed_point.total((self.words[a] for a in sent), size=SIZE)
 
 
-def check(run, sent, speakers):
-    np.testing.assert_array_equal(run.total(sent, run.revealed(sent, speakers)), run.expected(sent))
-
-
-@pytest.mark.parametrize("size", [2, 3, 5, 8])
-def test_masks_cancel_to_the_last_bit(size):
-    check(Sum(NAMES[:size]), NAMES[:size], NAMES[:size])
-
-
 def test_whoever_leaves_before_sending_only_leaves_out_itself_and_later_it_is_still_in_the_sum():
-    run = Sum(NAMES)
-    for gone in (("0",), ("4",), ("8",), ("0", "1"), ("2", "6")):
-        left = [a for a in NAMES if a not in gone]
-        check(run, left, left)
-        check(run, NAMES, left)
+    for group, gone in ((NAMES[:2], ()), (NAMES, ("4",)), (NAMES, ("2", "8"))):
+        run, left = Sum(group), [a for a in group if a not in gone]
+        for sent in (left, group):
+            np.testing.assert_array_equal(run.total(sent, run.revealed(sent, left)), run.expected(sent))
 
 
 def test_too_many_that_left_give_no_sum_instead_of_a_wrong_one():
@@ -85,7 +74,7 @@ def test_wrong_shares_are_found_out():
     run = Sum(NAMES)
     revealed = run.revealed(NAMES, NAMES)
     for liar in NAMES[:2]:
-        revealed[liar] = {o: np.random.default_rng(int(o)).bytes(len(s)) for o, s in revealed[liar].items()}
+        revealed[liar] = {other: bytes(len(share)) for other, share in revealed[liar].items()}
     np.testing.assert_array_equal(run.total(NAMES, revealed), run.expected(NAMES))
     for liar in NAMES[:5]:
         revealed[liar] = dict.fromkeys(revealed[liar], b"nonsense")
@@ -106,34 +95,6 @@ def test_a_box_that_cannot_be_opened_costs_its_own_share_alone():
 # -- what the server can know ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gone", [(), ("0",), ("0", "4")])
-def test_what_is_left_after_unmasking_fits_every_other_report_with_the_same_sum(gone):
-    """The server's view is one linear system. Its unknowns are reports and the masks of pairs who are there;
-    of it follows the sum of the reports and nothing else: any others with that sum solve it as well."""
-    there = [a for a in NAMES if a not in gone]
-    pairs = list(combinations(there, 2))
-    incidence = np.zeros((len(there), len(pairs)))
-    for column, (a, b) in enumerate(pairs):
-        incidence[there.index(a), column], incidence[there.index(b), column] = 1, -1
-    known = np.hstack([np.eye(len(there)), incidence])  # own masks and those of the gone are taken off
-    assert np.linalg.matrix_rank(known) == len(there)
-    for row in np.eye(len(there)):  # no report is a combination of what is known; their sum is
-        aim = np.concatenate([row, np.zeros(len(pairs))])
-        assert np.linalg.matrix_rank(np.vstack([known, aim])) == len(there) + 1
-    total = np.concatenate([np.ones(len(there)), np.zeros(len(pairs))])
-    assert np.linalg.matrix_rank(np.vstack([known, total])) == len(there)
-
-
-def test_what_an_agent_sends_looks_the_same_whatever_it_measured():
-    others = [PUBLIC[a] for a in NAMES[1:4]]
-    for value in (0.0, 1e9):
-        numbers = fixed_point.encode(np.full(4000, value), 1e9)
-        words = rounds.mask(numbers, PRIVATE["0"], others, LABEL, 2).words
-        for column in (words >> np.uint64(60)).astype(int).T:
-            counts = np.bincount(column, minlength=16)
-            assert float(((counts - 250) ** 2 / 250).sum()) < 45  # 15 degrees of freedom, 1e-4
-
-
 def test_the_own_mask_needs_enough_shares_and_without_it_the_report_is_still_hidden():
     run = Sum(NAMES[:7])
     revealed = run.revealed(NAMES[:7], NAMES[:7])
@@ -147,20 +108,14 @@ def test_the_own_mask_needs_enough_shares_and_without_it_the_report_is_still_hid
     assert (np.abs(fixed_point.decode(words) - run.values["0"]) > 1e9).all()
 
 
-# -- shares of a seed -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("threshold", "number"), [(1, 1), (2, 2), (3, 5), (7, 11), (2, 300)])
-@pytest.mark.parametrize(
-    "secret", [bytes(32), b"\xff" * 32, secrets.token_bytes(32)], ids=["zeros", "ones", "drawn"]
-)
+@pytest.mark.parametrize(("threshold", "number"), [(1, 1), (3, 5), (2, 300)])
+@pytest.mark.parametrize("secret", [bytes(32), b"\xff" * 32], ids=["zeros", "ones"])
 def test_any_shares_of_the_threshold_recover_the_secret_and_two_sharings_differ(secret, threshold, number):
     shares = rounds.split(secret, threshold, number)
     assert len(shares) == number
     assert {len(share) for share in shares} == {rounds.SHARE_BYTES}
-    for chosen in list(combinations(shares, threshold))[:20]:
+    for chosen in (*list(combinations(shares, threshold))[:20], shares):  # or more than needed
         assert rounds.join(chosen[::-1]) == secret
-    assert rounds.join(shares) == secret  # more than needed
     if threshold > 1:
         assert set(shares).isdisjoint(rounds.split(secret, threshold, number))
 
@@ -188,10 +143,8 @@ def test_fewer_shares_fit_every_secret_equally_often(monkeypatch):
 
 def test_what_is_no_sharing_is_refused():
     shares = rounds.split(bytes(32), 2, 3)
-    for wrong in (
-        [], [shares[0], shares[0]], [shares[0], shares[1] + b"x"], [bytes(4) + shares[0][4:], shares[1]],
-        [b"\xff" * 20, shares[1]], [share[:4] for share in shares], [b"", b""],
-    ):  # fmt: skip
+    outside, longer = bytes(4) + shares[0][4:], shares[1] + b"x"
+    for wrong in ([], [shares[0], shares[0]], [shares[0], longer], [outside, shares[1]]):
         with pytest.raises(ValueError, match="different shares"):
             rounds.join(wrong)
     beyond = (2 * int.from_bytes(shares[0][4:]) - 2**256) % rounds.PRIME  # the secret is 2 y1 - y2
@@ -200,17 +153,6 @@ def test_what_is_no_sharing_is_refused():
     for wrong in ((bytes(32), 0, 3), (bytes(32), 4, 3), (bytes(32), 1, 2**32), (b"x", 1, 1)):
         with pytest.raises(ValueError, match="threshold"):
             rounds.split(*wrong)
-
-
-def test_shares_of_any_content_give_another_secret_or_none_and_no_other_error():
-    good, rng = rounds.split(bytes(32), 3, 5), np.random.default_rng(0)
-    made = [[index.to_bytes(4) + rng.bytes(33), *good[1:3]] for index in (1, 3, 9, 2**32 - 1)]
-    for shares in [*made, [index.to_bytes(4) + b"\xff" * 33 for index in (1, 2, 3)]]:
-        with suppress(ValueError):
-            assert rounds.join(shares) != bytes(32)
-
-
-# -- fixed point against exact fractions ---------------------------------------------------------------
 
 
 NUMBERS = st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=20)
@@ -223,20 +165,15 @@ def exact(words):
 
 
 @given(NUMBERS)
-def test_an_encoded_number_is_off_by_half_a_unit_at_most(values):
-    found = exact(fixed_point.encode(values, 1e12))
-    assert all(abs(f - Fraction(v)) <= Fraction(1, 2**65) for f, v in zip(found, values, strict=True))
-    assert all(f == Fraction(v) for f, v in zip(found, values, strict=True) if v == 0 or abs(v) >= 2**-12)
-
-
-@given(NUMBERS)
-def test_decoding_is_correct_to_the_last_place(values):
+def test_encoding_is_off_by_half_a_unit_and_decoding_by_one_in_the_last_place_at_most(values):
     words = fixed_point.encode(values, 1e12)
-    for decoded, number in zip(fixed_point.decode(words), exact(words), strict=True):
+    for value, number, decoded in zip(values, exact(words), fixed_point.decode(words), strict=True):
+        assert abs(number - Fraction(value)) <= Fraction(1, 2**65)
+        assert number == Fraction(value) or 0 < abs(value) < 2**-12
         assert abs(Fraction(float(decoded)) - number) <= abs(number) * Fraction(1, 2**52)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1.5, -1.5])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1.5])
 def test_numbers_outside_their_bound_are_refused(bad):
     with pytest.raises(ConfigError, match="between -1 and 1"):
         fixed_point.encode([0.0, bad], 1.0)
@@ -246,7 +183,7 @@ def modulo(words):
     return [(int(low) + (int(high) << 64)) % 2**128 for low, high in words]
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 40])
+@pytest.mark.parametrize("count", [0, 2])
 def test_a_total_is_that_of_integers_modulo_2_to_the_128(count):
     rng = np.random.default_rng(count)
     arrays = rng.integers(0, 2**64, (2 * count, 5, 2), dtype=np.uint64)

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from contract import SQUARE
 
 from fbo_flower.algorithms import FedEI
 from fbo_flower.algorithms.messages import SUM
@@ -18,9 +19,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.secure import keys
 from fbo_flower.secure.member import Member, SumGuard, identity_arrays
 from fbo_flower.secure.server import SecureServer
-from fbo_flower.space import Float, SearchSpace
 
-SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 OPENED: list[tuple[tuple[str, ...], np.ndarray]] = []  # members and table of every total
 
 
@@ -67,9 +66,9 @@ class Federated:
         self.nodes, cards = {}, {}
         for name in map(str, range(num_agents)):
             arrays = identity_arrays(keys.new_private_key(), keys.new_identity(), "study")
-            self.nodes[name] = Node(name, AgentState(SPACE, Trials.empty(2), arrays))
+            self.nodes[name] = Node(name, AgentState(SQUARE, Trials.empty(2), arrays))
             cards[name] = Member.read(self.nodes[name].agent_state).card()
-        self.server = SecureServer(algorithm, Federation(SPACE, tuple(self.nodes)), generator(0))
+        self.server = SecureServer(algorithm, Federation(SQUARE, tuple(self.nodes)), generator(0))
         self.server.register_cards("study", cards)
         self.round = 0
 
@@ -127,7 +126,7 @@ def test_no_row_is_opened_twice_and_those_of_failed_sums_stay_with_their_agents(
     """Agents fail before they send numbers: they are down, the reply is lost, or nothing was stored."""
     rng = np.random.default_rng(7)
     federation = Federated(7)
-    for _ in range(40):
+    for _ in range(25):
         failing = {n: str(rng.choice(["silent", "lost", "killed"])) for n in "0123456" if rng.random() < 0.15}
         federation.play(
             lambda n, phase, f=failing: f.get(n, "answers") if phase is Phase.TRAIN else "answers"

@@ -2,33 +2,30 @@
 
 import json
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
-from contract import step
+from contract import SQUARE as SPACE
+from contract import over_grid, step
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
-from fbo_flower.numerics.bandits import elimination, partition
+from fbo_flower.numerics.bandits import partition
 from fbo_flower.numerics.bandits.pulls import CellPulls
-from fbo_flower.secure import fixed_point, keys
+from fbo_flower.secure import keys
 from fbo_flower.secure.member import Member, SumGuard, check_summable, content_of, identity_arrays
 from fbo_flower.secure.rounds import BOX_BYTES
 from fbo_flower.secure.server import PATIENCE, SecureServer
 from fbo_flower.simulation.grids import Fault, InProcessGrid
-from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.strategies import STRATEGIES
 
-SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 SMALL = {"num_candidates": 64, "num_path_features": 32}
 CO_KG = {"num_initial": 4, "num_points": 16, "refit": 2}
 CASES = {
     "fed-pne": ({"budget": 120}, None),
-    "pf-pne": ({"budget": 150, "max_evaluations_per_round": 17, "gap": 0.3}, None),
     "dp-fts": ({"sampling_rate": 0.9, "num_regions": 2, **SMALL}, 6),
     "fts": ({"lengthscale": "federated", "schedule": 0.3, "num_features": 20, **SMALL}, 4),
     "co-kg": (CO_KG, 5),
@@ -39,18 +36,14 @@ MADE_OF = {
 
 
 def objective(config, context):
-    shift = 0.02 * int(context.agent)
-    noise = 0.05 * context.rng.standard_normal()
-    return 1.0 - (config["x"] - 0.3 - shift) ** 2 - (config["y"] - 0.6) ** 2 + noise
+    x, y = config["x"] - 0.3 - 0.02 * int(context.agent), config["y"] - 0.6
+    return 1.0 - x**2 - y**2 + 0.05 * context.rng.standard_normal()
 
 
-def run(case, least=3, num_agents=6, faults=None, journal=None, **settings):
+def run(case, least=3, num_agents=6, **given):
     options, num_rounds = CASES[case]
-    given = {"seed": 4, "num_agents": num_agents, "round_timeout": 1.0, **options, **settings}
-    app = client_app(objective, SPACE, seed=4, disclose="trials")
-    grid = InProcessGrid(app, num_agents, faults=faults)
-    strategy = STRATEGIES[case](**given, secure_sums=least)
-    study = strategy.start(grid, num_rounds=num_rounds, journal=journal).study
+    settings = {"seed": 4, "round_timeout": 1.0, **options, **given}
+    study = over_grid(case, objective, SPACE, num_agents, num_rounds, secure_sums=least, **settings)
     assert study.settings["runs"][0]["status"] == "finished"
     return study
 
@@ -59,11 +52,6 @@ def sums(study):
     """Return how many sums were made and asked for."""
     privacy = study.settings["runs"][0]["privacy"]
     return privacy["sums_made"], privacy["sums_asked_for"]
-
-
-@cache
-def undisturbed(case):
-    return run(case)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -154,8 +142,7 @@ def members_of_sums(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("case", "kind"),
-    [("fed-pne", "silent"), ("pf-pne", "raising"), ("dp-fts", "down"), ("fts", "raising"), ("co-kg", "down")],
+    ("case", "kind"), [("fed-pne", "silent"), ("dp-fts", "down"), ("fts", "raising"), ("co-kg", "down")]
 )
 def test_an_agent_that_comes_and_goes_costs_its_own_part_and_no_work_is_asked_for_twice(
     case, kind, works_asked
@@ -167,14 +154,10 @@ def test_an_agent_that_comes_and_goes_costs_its_own_part_and_no_work_is_asked_fo
     assert len(works_asked) == len(set(works_asked)) > 0
 
 
-def test_an_agent_that_does_not_sign_or_reveal_is_in_the_sum_all_the_same():
-    whole = undisturbed("fed-pne")
-    mute = run("fed-pne", faults={1: faulty(saying("secure.revealed"))})
+def test_an_agent_that_does_not_reveal_is_in_the_sum_all_the_same():
+    whole, mute = run("fed-pne"), run("fed-pne", faults={1: faulty(saying("secure.revealed"))})
     assert mute.trials["value"].tolist() == whole.trials["value"].tolist()
     assert mute.rounds["refused"].sum() == sums(mute)[0] == sums(mute)[1]
-    unsigned = run("fed-pne", faults={1: faulty(saying("secure.signature"), [2])})
-    assert sums(unsigned) == sums(whole)
-    assert unsigned.trials.where(round=3) == whole.trials.where(round=3), "it is not asked for the next one"
 
 
 def test_a_depth_whose_sum_failed_is_divided_as_a_whole_and_never_summed_again(works_asked):
@@ -198,73 +181,42 @@ def test_members_sum_all_their_observations_again_with_the_same_partners_only(me
         return list(members_of_sums)
 
     everybody = ("0", "1", "2", "3")
-    whole = totals(4)
     gone = totals(4, a0=Fault("silent", rounds=[3]))
     left = totals(4, a0=Fault("down", rounds=range(4, 99)))
-    assert set(whole) == set(gone) == set(left) == {everybody}
-    assert len(whole) - 3 <= len(gone) < len(whole), "it goes on when the agent is back"
+    assert set(gone) == set(left) == {everybody}
+    assert len(gone) > len(left), "it goes on when the agent is back"
     groups = totals(9, least=2, a0=Fault("down", rounds=range(4, 99)))
     assert len(set(groups)) == 2, "all, and the other group"
     assert set(totals(4, late=1, a3=Fault("down", rounds=range(0, 4)))) == {("0", "1", "2")}
 
 
-def test_groups_stay_from_sum_to_sum_while_all_agents_answer(monkeypatch):
-    seen, original = [], SecureServer._tell
-
-    def tell(self, phase, replies):
-        seen.extend([self.groups] if replies._groups else [])
-        original(self, phase, replies)
-
-    monkeypatch.setattr(SecureServer, "_tell", tell)
-    run("fed-pne", least=2, num_agents=9)
-    assert len(seen) > 1
-    assert {*map(len, seen)} == {2}
-    assert len(set(seen)) == 1
-
-
 @pytest.mark.parametrize(
-    ("case", "num_agents", "liars"),
-    [
-        ("fed-pne", 9, {1: LIE}), ("fed-pne", 9, {1: LOCK}), ("dp-fts", 9, {1: LIE}),
-        ("fed-pne", 12, {1: LIE, 4: FORGE, 7: BABBLE}),
-        ("fed-pne", 9, {1: FORGE}), ("fed-pne", 9, {1: BABBLE}),
-    ],
-    ids=["lie", "lock", "lie in dp-fts", "several", "forge", "babble"],
-)  # fmt: skip
+    ("num_agents", "liars"),
+    [(9, {1: LIE}), (9, {1: LOCK}), (12, {1: LIE, 4: FORGE, 7: BABBLE}), (9, {1: FORGE}), (9, {1: BABBLE})],
+    ids=["lie", "lock", "several", "forge", "babble"],
+)
 def test_a_liar_spoils_the_sums_of_its_group_alone_and_none_after_the_numbers(
-    case, num_agents, liars, members_of_sums
+    num_agents, liars, members_of_sums
 ):
     # nine agents in groups of 4 and 5, which become groups of 3
     faults = {agent: faulty(change) for agent, change in liars.items()}
-    study = run(case, least=2, num_agents=num_agents, faults=faults)
+    study = run("fed-pne", least=2, num_agents=num_agents, faults=faults)
     made, asked = sums(study)
-    assert len(members_of_sums) == made
-    if LIE in liars.values():
-        assert not any("1" in agents for agents in members_of_sums)
+    assert len(members_of_sums) == made >= 3
     if len(liars) == 1:
-        assert made >= asked - (case == "dp-fts")
-    if liars[1] in (FORGE, BABBLE):
         assert made == asked
-    elif case == "fed-pne":  # in dp-fts the sums are over samples
-        assert made >= (4 if len(liars) == 1 else 3)
+    if liars[1] in (LIE, LOCK):
+        assert not any("1" in agents for agents in members_of_sums)
         assert len(liars) > 1 or all(len(agents) >= 6 for agents in members_of_sums[1:])
-        pulls = {int(study.trials.where(agent=str(a))["pulls"].sum()) for a in range(num_agents)}
-        assert pulls == {120}
-
-
-@pytest.mark.parametrize("case", ["fed-pne", "dp-fts", "co-kg"])
-def test_an_agent_that_is_silent_from_the_first_round_on_costs_at_most_one_sum(case):
-    made, asked = sums(run(case, faults={1: Fault("raising", rounds=range(1, 99))}))
-    # at the end of fed-pne the others are asked too, although their budgets are spent
-    assert 1 <= made >= asked - (PATIENCE if case == "fed-pne" else 1)
+    pulls = {int(study.trials.where(agent=str(a))["pulls"].sum()) for a in range(num_agents)}
+    assert pulls == {120}
 
 
 def test_without_a_sum_of_lengthscales_fts_takes_the_middle_one_unless_it_can_ask_again():
-    two = {i: Fault("raising", rounds=[1]) for i in (1, 2, 4)}  # of six agents too few are left
-    assert sums(run("fts", faults=two)) == (1, 2)
-    helped = run("fts", faults=two, targets=("0", "5"))  # the others make no trials: their report is spent
+    three = {i: Fault("raising", rounds=[1]) for i in (1, 2, 4)}  # of six agents too few are left
+    assert sums(run("fts", faults=three)) == (1, 2)
+    helped = run("fts", faults=three, targets=("0", "5"))  # the others make no trials: their report is spent
     assert sums(helped) == (0, 1)
-    assert helped.settings["runs"][0]["privacy"]["sums_of_at_least"] == 3
 
 
 def test_sums_that_never_come_end_the_study_instead_of_asking_for_ever():
@@ -432,35 +384,35 @@ def test_a_report_is_masked_once_whoever_asks_for_it_again(agent):
     ],
 )
 def test_the_same_observations_have_the_same_name_whatever_the_task_says(name, options, values, arrays):
-    secured = make_algorithm(name, {**options, "secure_sums": 2})
+    content = make_algorithm(name, {**options, "secure_sums": 2}).report_content
     state = AgentState(SPACE, Trials.empty(2), passed=7)
 
     def named(trial, num_trials):
-        return secured.report_content.sum_name(Task(Phase.TRAIN, 1, trial, num_trials, arrays, values), state)
+        return content.sum_name(Task(Phase.TRAIN, 1, trial, num_trials, arrays, values), state)
 
     assert {named(trial, 0) for trial in range(8)} == {named(6, 1)} == {named(3, 2)}
     assert len({named(7, k) for k in range(4)}) == 4
 
 
-def test_an_agent_does_not_go_into_sums_of_too_few_nor_of_too_many(agent):
+def test_an_agent_goes_into_sums_of_enough_other_agents_with_signed_keys_alone(agent):
     for count in (0, 1, 12):
         refused(agent.state, summing(1, cards(count)), "2 to 11 other members")
     for other, needed in ((2, 2), (3, 2), (5, 4)):
         there = [1] * (needed - 1) + [0] * (other - needed + 1)
         masked = GUARD.admit(summing(1, cards(other)), agent.state)
         refused(masked, signing(1, there), f"at least {needed} other members")
-
-
-def test_every_member_is_another_agent_with_signed_keys(agent):
     twice, mine, forged, exchanged = (cards(3) for _ in range(4))
     twice[2] = twice[0]
     mine[1] = np.frombuffer(agent.card, dtype=np.uint8)
     forged[1, 40] ^= 1
     exchanged[0, : keys.IDENTITY_BYTES] = exchanged[1, : keys.IDENTITY_BYTES]
-    for others in (twice, mine):
-        refused(agent.state, summing(1, others), "one of every other agent")
-    for others in (forged, exchanged):
-        refused(agent.state, summing(1, others), "keys that their agents signed")
+    for others, match in (
+        (twice, "one of every other agent"),
+        (mine, "one of every other agent"),
+        (forged, "keys that their agents signed"),
+        (exchanged, "keys that their agents signed"),
+    ):
+        refused(agent.state, summing(1, others), match)
 
 
 def test_without_a_sum_under_way_summands_do_not_leave(agent):
@@ -507,9 +459,9 @@ def test_agents_without_a_valid_card_or_with_a_copied_one_are_left_out_of_sums()
 def test_groups_hold_everybody_once_none_is_too_small_or_too_large_and_they_stay_while_nothing_changes():
     rng = np.random.default_rng(0)
     server = SecureServer(SECURED, Federation(SPACE, tuple("01")), rng)
-    for size in (*range(2, 14), 24, 25, 36, 37, 59):
+    for size in (2, 3, 4, 12, 13, 25, 59):
         names = [str(i) for i in range(size)]
-        for server.failures in range(5):
+        for server.failures in range(4):
             groups = server._groups(names, rng)
             assert sorted(a for g in groups for a in g) == (sorted(names) if size >= 3 else [])
             assert all(3 <= len(group) <= 12 for group in groups)
@@ -518,26 +470,8 @@ def test_groups_hold_everybody_once_none_is_too_small_or_too_large_and_they_stay
     names, server.failures = names[:30], 0
     server.groups = stays = server._groups(names, rng)
     assert server._groups(names[::-1], rng) == stays
-    fives = tuple(tuple(names[i : i + 5]) for i in range(0, 30, 5))
-    for present, failures, before in (
-        (names[1:], 0, stays), ([*names, "30"], 0, stays), (names, 1, stays), (names, 0, fives)
-    ):  # fmt: skip
-        server.failures, server.groups = failures, before
+    for present, failures in ((names[1:], 0), ([*names, "30"], 0), (names, 1)):
+        server.failures, server.groups = failures, stays
         groups = server._groups(present, rng)
-        assert set(groups).isdisjoint(before)
+        assert set(groups).isdisjoint(stays)
         assert sorted(a for group in groups for a in group) == sorted(present)
-
-
-def test_merged_sums_are_merged_means():
-    rng = np.random.default_rng(1)
-    means, counts = rng.standard_normal((7, 11)), rng.integers(0, 5, (7, 11))
-    counts[:, 3], counts[:, 4] = 0, 6
-    there = counts > 0
-    summed = [there, np.where(there, means, 0), np.where(there, 1 / np.maximum(counts, 1), 0), counts]
-    words = [fixed_point.encode(np.ravel(s), 1e9) for s in summed]
-    exact = [fixed_point.decode(w).reshape(7, 11).sum(axis=0) for w in words]
-    found, expected = elimination.merge_sums(*exact), elimination.merge(means, counts)
-    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
-    np.testing.assert_allclose(found.count, expected.count, rtol=1e-12)
-    assert found.count[4] == 42
-    assert found.num_clients.tolist() == expected.num_clients.tolist()

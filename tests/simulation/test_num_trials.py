@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from federation import log_lines
 
-from fbo_flower.algorithms import FTS, HCT, ExpectedImprovement, FedEI, make_algorithm
+from fbo_flower.algorithms import FTS, ExpectedImprovement, FedEI, make_algorithm
 from fbo_flower.algorithms.protocol import DEFAULT_TRIALS
 from fbo_flower.algorithms.registry import records
 from fbo_flower.clients.agent import TuningAgent
@@ -31,26 +31,21 @@ def made(agents=4, algorithm="fed-ei", num_trials=None, *, objective=bowl, engin
 
 @pytest.mark.parametrize("name", NAMES)
 def test_agents_of_every_algorithm_make_exactly_this_number(name):
-    for number in (1, 2, 7) if name != "co-kg" else (5, 7):
-        assert made(3, name, number) == [number] * 3
+    number = 1 if name in ("random", "ei", "fn-ucb") else 7
+    assert made(2, name, number) == [number] * 2
 
 
 @pytest.mark.parametrize(
     ("agents", "algorithm", "given", "expected"),
     [
         (4, "fts", {"rounds": Async()}, [6] * 4),
-        (4, "ei", {"rounds": Async(clock=SLOW)}, [6] * 4),
-        (8, "fed-ei", {"rounds": Sync(fraction=0.4)}, [6] * 8),
         (8, "random", {"rounds": Sync(fraction=0.1)}, [6] * 8),
-        (8, "fed-ei", {"rounds": Sync(quorum=0.5, clock=SLOW)}, [6] * 8),
-        (Agents(3, participation=[0.2, 1, 0.5]), "random", {}, [6] * 3),
-        (Agents(4, max_trials=[2, 1, 5, 9]), "fed-ei", {}, [2, 1, 5, 6]),
+        (4, "fed-ei", {"rounds": Sync(quorum=0.5, clock=SLOW)}, [6] * 4),
+        (Agents(4, max_trials=[2, 1, 5, 9], participation=0.5), "random", {}, [2, 1, 5, 6]),
         (3, FTS(targets=("0", "1")), {"start": Start(prior_rounds=2)}, [6] * 2),
-        (3, FedEI(trials_per_round=4), {}, [6] * 3),
         (3, FTS(trials_per_round=5), {}, [6] * 3),
         (Agents(2, num_parallel=2), ExpectedImprovement(trials_per_round=4), {}, [6] * 2),
         (3, "fed-ei", {"start": Start(initial=[{"x": 0.1, "y": y} for y in (0.1, 0.2, 0.3)])}, [6] * 3),
-        (3, HCT(budget=6), {}, [6] * 3),
     ],
 )  # fmt: skip
 def test_so_they_do_however_the_study_runs(agents, algorithm, given, expected):
@@ -61,8 +56,8 @@ def test_failed_evaluations_count_and_without_a_number_there_are_some():
     def fails(config, agent):
         return np.nan if agent == 1 else bowl(config, agent)
 
-    assert made(3, "ei", 5, objective=fails) == [5] * 3
-    assert made(3, "random") == made(3, "random", rounds=Async()) == [DEFAULT_TRIALS] * 3
+    assert made(3, "random", objective=fails) == [DEFAULT_TRIALS] * 3
+    assert made(3, "random", rounds=Async()) == [DEFAULT_TRIALS] * 3
 
 
 def test_a_study_stops_waiting_for_an_agent_that_never_answers(monkeypatch):
@@ -82,7 +77,7 @@ def test_a_study_stops_waiting_for_an_agent_that_never_answers(monkeypatch):
 
 @pytest.mark.parametrize(
     ("algorithm", "before", "stop"),
-    [("fed-ei", 8, 3), (FedEI(trials_per_round=3), 7, 99), (FTS(trials_per_round=3), 7, 99), ("hct", 8, 1)],
+    [(FedEI(trials_per_round=3), 7, 99), ("hct", 8, 1)],
 )
 def test_a_resumed_study_makes_what_is_left_or_more(algorithm, before, stop, tmp_path):
     def interrupt(progress):

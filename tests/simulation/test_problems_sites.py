@@ -28,7 +28,6 @@ from fbo_flower.simulation.problems.learners import (
     make_learner,
     solve,
 )
-from fbo_flower.space import Float, Int
 
 NAMES = [name for name, problem in PROBLEMS.items() if issubclass(problem, SitesProblem)]
 CASES = [
@@ -50,9 +49,6 @@ def sites(name, options, seed=0):
 
 def context(partition):
     return ObjectiveContext(str(partition), partition, 0, 1, generator(0))
-
-
-# every problem
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
@@ -88,15 +84,11 @@ def test_roles_do_not_change_the_bags_but_the_seed_does():
 def test_as_a_problem_each_site_sees_the_cross_validated_accuracy_of_its_own_inbag():
     problem = BreastCancerSites(5, 0, split="srs")
     config = {"alpha": 0.5, "lambda": 0.01}
-    for k in range(2):
-        trained = problem.site_objective().train(config, context(k))
-        assert problem(config, context(k)) == 1 - trained.loss > 0.9
-        outbag = problem.site_objective().judge(trained.model.predict, "outbag", context(k))
-        assert outbag.num_rows == len(problem.site(k).outbag.y)
-        assert outbag.loss < 0.2
-
-
-# openboxes that cannot be
+    trained = problem.site_objective().train(config, context(1))
+    assert problem(config, context(1)) == 1 - trained.loss > 0.9
+    outbag = problem.site_objective().judge(trained.model.predict, "outbag", context(1))
+    assert outbag.num_rows == len(problem.site(1).outbag.y)
+    assert outbag.loss < 0.2
 
 
 def test_a_site_of_one_class_cannot_be_the_openbox():
@@ -123,27 +115,10 @@ def fitted(name, x=X[TRAIN], y=Y[TRAIN], **more):
     return make_learner(name, class_weight=bool(more)).make_model({**CONFIGS[name], **more}).fit(x, y)
 
 
-def test_the_spaces_are_the_papers():
-    spaces = {name: dict(make_learner(name, max_trees=5000).space.parameters) for name in LEARNERS}
-    assert spaces == {
-        "elastic-net": {"alpha": Float(0, 1), "lambda": Float(2**-10, 2**10, log=True)},
-        "svm": {"C": Float(2**-15, 2**15, log=True), "sigma": Float(2**-15, 2**15, log=True)},
-        "forest": {
-            "trees": Int(100, 5000, log=True),
-            "min_node_size": Int(1, 50),
-            "sample_fraction": Float(0.1, 1.0),
-        },
-    }
-    assert make_learner("forest").space.parameters["trees"] == Int(100, 500, log=True)
-    assert make_learner("svm", class_weight=True).space.parameters["odds"] == Float(1 / 16, 16, log=True)
-
-
 @pytest.mark.parametrize("name", LEARNERS)
 def test_every_corner_of_a_space_can_be_fitted(name):
     learner = make_learner(name, class_weight=True, max_trees=101)
-    for corner in np.ndindex(*(2,) * learner.space.dimension):
-        if name == "forest" and corner[0]:  # 101 trees in place of 100
-            continue
+    for corner in np.ndindex(*(1 if name == "forest" else 2,) * learner.space.dimension):
         model = learner.make_model(learner.space.decode(np.array(corner, dtype=float))).fit(X[:40], Y[:40])
         assert set(np.unique(model.predict(X[TEST]))) <= {0, 1}
 
@@ -151,9 +126,7 @@ def test_every_corner_of_a_space_can_be_fitted(name):
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_model_is_the_same_pipeline_built_by_hand(name):
     by_hand = {
-        "elastic-net": LogisticRegression(
-            C=1 / (120 * 0.01), l1_ratio=0.4, solver="saga", tol=1e-8, max_iter=100_000
-        ),
+        "elastic-net": saga(0.01, 0.4, 120),
         "svm": SVC(C=10.0, gamma=0.01),
         "forest": RandomForestClassifier(100, min_samples_split=6, max_samples=60, random_state=0),
     }
@@ -173,10 +146,9 @@ def test_a_model_trained_on_complete_rows_predicts_for_rows_with_missing_cells(n
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-@pytest.mark.parametrize("value", [np.nan, 7.0])
-def test_a_column_that_is_empty_or_constant_at_the_openbox_is_without_effect_elsewhere(name, value):
-    train, test = (np.column_stack([x, np.full(len(x), value)]) for x in (X[TRAIN], X[TEST]))
-    test[:, -1] = 1e6
+def test_a_column_that_is_empty_or_constant_at_the_openbox_is_without_effect_elsewhere(name):
+    train, test = (np.pad(x, ((0, 0), (0, 2)), constant_values=7.0) for x in (X[TRAIN], X[TEST]))
+    train[:, -1], test[:, -2:] = np.nan, 1e6
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         predicted = fitted(name, train).predict(test)
@@ -214,28 +186,19 @@ def problem(n, d, strength, mix, seed=0, odds=1.0):
     return PenalisedLikelihood(x, y, weights / weights.mean(), strength, mix)
 
 
-def saga(p):
-    model = LogisticRegression(
-        C=1 / (len(p.y) * p.strength), l1_ratio=p.mix, solver="saga", max_iter=200_000, tol=1e-9
-    )
-    model.fit(p.x, p.y, sample_weight=p.weights)
-    return model.coef_[0], float(model.intercept_[0])
+def saga(strength, mix, n):
+    return LogisticRegression(C=1 / (n * strength), l1_ratio=mix, solver="saga", tol=1e-9, max_iter=200_000)
 
 
-@pytest.mark.parametrize(
-    ("n", "d", "strength", "mix"),
-    [(80, 5, 2**-10, 0.3), (80, 5, 0.1, 0.0), (30, 60, 2**-10, 0.0), (30, 60, 2**-5, 0.3)],
-)
+@pytest.mark.parametrize(("n", "d", "strength", "mix"), [(80, 5, 0.1, 0.0), (30, 60, 2**-5, 0.3)])
 def test_coefficients_are_those_of_scikit_learns_solver_once_it_has_converged(n, d, strength, mix):
     p = problem(n, d, strength, mix, odds=3.0)
     fit = solve(p)
-    b, b0 = saga(p)
+    theirs = saga(strength, mix, n).fit(p.x, p.y, sample_weight=p.weights)
+    b, b0 = theirs.coef_[0], float(theirs.intercept_[0])
     assert fit.residual <= TOLERANCE
-    ours, theirs = (p.value(w, p.x @ w + w0) for w, w0 in ((fit.coefficients, fit.intercept), (b, b0)))
-    assert ours <= theirs + 1e-6
     assert p.x @ fit.coefficients + fit.intercept == pytest.approx(p.x @ b + b0, abs=0.05)
-    if strength >= 2**-5:
-        assert fit.coefficients == pytest.approx(b, abs=2e-3)
+    assert fit.coefficients == pytest.approx(b, abs=2e-3)
 
 
 @given(

@@ -1,6 +1,7 @@
 """The grid over workers that are planted here: batches, memories and failures, without Ray."""
 
 import pickle
+from collections import Counter
 from contextlib import contextmanager
 
 import numpy as np
@@ -18,15 +19,12 @@ from fbo_flower.simulation.ray_grid import (
     MAX_STARTS,
     UNCLAIMED,
     RayGrid,
-)
+)  # fmt: skip
 from fbo_flower.simulation.ray_workers import BatchFailed, BatchReply, WorkerDied
 
 
 class PlantedWorkers:
-    """Workers that answer in the order in which they are asked, and say that each message took `seconds`.
-
-    A node's memory counts the messages that it has answered.
-    """
+    """Workers that answer in order and say that each message took `seconds`; a memory counts its messages."""
 
     def __init__(self, count, seconds=1e-4, num_bytes=100):
         self.count, self.seconds, self.num_bytes = count, seconds, num_bytes
@@ -61,12 +59,9 @@ class PlantedWorkers:
         for message in messages:
             state = contexts[message.metadata.dst_node_id].state
             state["count"] = ConfigRecord({"n": state.get("count", {"n": 0})["n"] + 1})
-        return BatchReply(
-            [Message(message.content, reply_to=message) for message in messages],
-            {node: pickle.dumps(context) for node, context in contexts.items()},
-            self.seconds * len(messages),
-            self.num_bytes * len(messages),
-        )
+        replies = [Message(message.content, reply_to=message) for message in messages]
+        memories = {node: pickle.dumps(context) for node, context in contexts.items()}
+        return BatchReply(replies, memories, self.seconds * len(messages), self.num_bytes * len(messages))
 
     def replace(self, worker):
         self.num_replaced += 1
@@ -113,16 +108,11 @@ def failed(replies):
     return {node for node, reply in replies.items() if reply.has_error()}
 
 
-def count(grid, node):
-    return grid.context(node).state.get("count", {"n": 0})["n"]
-
-
 @pytest.mark.parametrize(
     ("seconds", "num_bytes", "num_nodes", "largest"),
     [
         (1e-6, 100, 1500, MAX_BATCH),
         (0.01, 100, 300, 25),
-        (2.0, 100, 60, 1),
         (1e-6, BATCH_BYTES // 10, 90, 10),
     ],
 )
@@ -161,28 +151,17 @@ def test_one_of_a_batch_that_fails_costs_its_own_reply_alone():
         assert failed(ask(grid, nodes[:5])) == set()
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_every_answered_message_counts_once_whatever_happens_to_workers(seed):
+def test_every_answered_message_counts_once_whatever_happens_to_workers():
     workers = PlantedWorkers(3, seconds=0.05)  # batches of up to five
-    workers.rng = np.random.default_rng(seed)
+    workers.rng = np.random.default_rng(0)
     with grid_over(workers, 20) as grid:
-        answered = dict.fromkeys(grid.contexts, 0)
+        answered = Counter()
         for _ in range(20):
             replies = ask(grid)
-            for node in replies.keys() - failed(replies):
-                answered[node] += 1
-        assert {node: count(grid, node) for node in answered} == answered
+            answered.update(replies.keys() - failed(replies))
+        assert {node: grid.context(node).state["count"]["n"] for node in answered} == answered
     assert workers.num_replaced > 3
-    assert 200 < sum(answered.values()) < 400, "some messages failed, alone"
-
-
-def test_two_messages_to_a_node_both_count_in_one_batch():
-    with grid_over(PlantedWorkers(1), 1) as grid:
-        ids = push(grid, [1001, 1001])
-        wait_until(lambda: not grid._owed, "both answers")
-        assert len(grid.pull_messages(ids)) == 2
-        ask(grid)
-        assert count(grid, 1001) in {2, 3}, "of two batches under way the last to arrive counts"
+    assert 200 < answered.total() < 400, "some messages failed, alone"
 
 
 @pytest.mark.parametrize("ending", ["gone", "stillborn"])

@@ -4,8 +4,10 @@ import os
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import ray
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from waiting import wait_until
@@ -106,31 +108,22 @@ def test_a_failing_client_app_answers_with_an_error(grid):
     assert "RuntimeError: planted" in replies[3].error.reason
 
 
-class HourGlass:
-    """The time of the machine, and the hours by which a test has turned it on."""
-
-    def __init__(self):
-        self.turned = 0.0
-
-    def monotonic(self):
-        return time.monotonic() + self.turned
-
-
 def test_a_message_that_never_ends_is_given_up_and_the_others_go_on(grid, monkeypatch):
-    hours, hanging = HourGlass(), list(grid.contexts)[11]
-    monkeypatch.setattr(ray_grid, "time", hours)
+    turned, hanging = [0.0], list(grid.contexts)[11]  # the hours by which the test turns the clock on
+    glass = SimpleNamespace(monotonic=lambda: time.monotonic() + turned[0])
+    monkeypatch.setattr(ray_grid, "time", glass)
 
     def turn_when_only_its_worker_is_busy():
         under_way = list(grid._in_flight.values())
         stuck = {b.worker for b in under_way if hanging in [m.metadata.dst_node_id for _, m in b.items]}
         waiting = grid._queue or grid._suspects
         if stuck and not waiting and {batch.worker for batch in under_way} == stuck:
-            hours.turned += 100 * HOUR
+            turned[0] += 100 * HOUR
 
     replies = ask(grid, {11: "hang"}, meanwhile=turn_when_only_its_worker_is_busy)
     assert {i for i, r in replies.items() if r.has_error()} == {11}
     assert "no answer within 3600 s" in replies[11].error.reason
-    assert hours.turned > 0, "nothing was given up before its time"
+    assert turned[0] > 0, "nothing was given up before its time"
     assert not any(r.has_error() for r in ask(grid).values())
 
 
@@ -140,42 +133,30 @@ def test_closing_ends_the_thread_and_may_be_repeated(grid):
     grid.close()
 
 
-def test_an_address_where_no_cluster_answers_is_an_error_at_once(monkeypatch):
-    import ray
+def test_a_cluster_that_does_not_answer_or_start_is_one_line(monkeypatch):
+    def init(**_):
+        raise errors.pop(0)  # as Ray does
 
+    errors, ended = [ConnectionError("no cluster"), Exception("timed out during startup.")], []
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray_workers, "_end_ray", ended.append)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with socket.socket() as free:  # bound, but it does not listen
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         for scheme in ("", "ray://"):
             with pytest.raises(ConfigError, match=rf"'{scheme}127.0.0.1:{port}'.*refused"):
                 RayGrid(app(), 2, address=f"{scheme}127.0.0.1:{port}")
-
-    def no_cluster(**_):
-        raise ConnectionError("no cluster on this machine")
-
-    monkeypatch.setattr(ray, "init", no_cluster)
     with pytest.raises(ConfigError, match=r"'auto'.*no cluster"):
         RayGrid(app(), 2, address="auto")
-
-
-def test_a_cluster_that_does_not_start_is_one_line(monkeypatch):
-    import ray
-
-    def late(**_):
-        raise Exception("The current node timed out during startup.")  # as Ray does
-
-    ended: list[object] = []
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", late)
-    monkeypatch.setattr(ray_workers, "_end_ray", ended.append)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert not ended
     with pytest.raises(FBOError, match=r"^engine: Ray did not start: .*timed out during startup.*less busy"):
         RayGrid(app(), 2)
     assert ended == [ray]
 
 
-def worker(starts):
+def planted(starts):
     """Return a class of workers that is pickled as a whole: workers cannot import this file."""
 
     class Planted:
@@ -187,44 +168,39 @@ def worker(starts):
     return Planted
 
 
-def dying():
-    return worker(lambda: os._exit(1))
-
-
-def refusing():
-    return worker(lambda: {}["no such data"])
-
-
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize(
-    ("planted", "settings", "said"),
+    ("starts", "settings", "said"),
     [
         (None, {"address": "127.0.0.1:1"}, "address: expected .*, the Ray cluster to which this process is"),
         (None, {"client_resources": {"num_gpus": 999}}, "client_resources: .* num_gpus=0, got num_cpus=1, n"),
-        (dying, {"num_workers": 1}, "engine: 1 Ray workers died one after the other before they had started"),
-        (refusing, {"num_workers": 1}, "engine: a Ray worker could not load the app: .*no such data"),
+        (
+            lambda: os._exit(1),
+            {"num_workers": 1},
+            "engine: 1 Ray workers died one after the other before the",
+        ),
+        (lambda: {}["none such"], {"num_workers": 1}, "engine: a Ray worker could not load .*none such"),
     ],
 )
-def test_what_ray_cannot_do_is_an_error_before_the_first_task(planted, settings, said, monkeypatch):
+def test_what_ray_cannot_do_is_an_error_before_the_first_task(starts, settings, said, monkeypatch):
     monkeypatch.setattr(ray_workers, "MAX_STARTS", 0)
-    if planted is not None:
-        monkeypatch.setattr(ray_workers, "_Worker", planted())
+    if starts is not None:
+        monkeypatch.setattr(ray_workers, "_Worker", planted(starts))
     with pytest.raises(FBOError, match=f"^{said}"):
         RayGrid(app(), 2, **settings)
 
 
 def test_the_address_of_the_running_cluster_is_no_other_one():
-    ray_workers._check_same("127.0.0.1:6379", "192.0.2.7:6379")
-    ray_workers._check_same("192.0.2.7:6379", "192.0.2.7:6379")
-    ray_workers._check_same("auto", "192.0.2.7:6379")
-    for other in ("192.0.2.8:6379", "192.0.2.7:1", "ray://192.0.2.7:10001", "local", "x.invalid:6379"):
+    for same in ("127.0.0.1:6379", "192.0.2.7:6379", "auto"):
+        ray_workers._check_same(same, "192.0.2.7:6379")
+    for other in ("192.0.2.8:6379", "192.0.2.7:1", "ray://192.0.2.7:10001", "local"):
         with pytest.raises(ConfigError, match=f"got '{other}'; leave address out"):
             ray_workers._check_same(other, "192.0.2.7:6379")
 
 
 def test_workers_take_what_the_settings_say():
     cluster = {"CPU": 8.0, "GPU": 2.0, "memory": 1e9}
-    room = {(1.0, 0.0): 8, (4.0, 0.0): 2, (0.5, 0.25): 8, (1.0, 1.0): 2, (0.3, 0.0): 26}
+    room = {(4.0, 0.0): 2, (0.5, 0.25): 8, (1.0, 1.0): 2, (0.3, 0.0): 26}
     for (cpus, gpus), count in room.items():
         assert ray_workers._room(cluster, {"num_cpus": cpus, "num_gpus": gpus}) == count
     for wrong in ({"cpus": 1}, {"num_cpus": 0}, {"num_gpus": -1}, {"num_cpus": "2"}, [1]):

@@ -1,5 +1,3 @@
-import math
-import re
 import sys
 import threading
 from dataclasses import dataclass
@@ -19,10 +17,7 @@ from fbo_flower.simulation import Agents, RayEngine, Start, runner, simulate
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.simulation.runner import observations, with_regret
 from fbo_flower.space import Categorical, Float, SearchSpace
-from fbo_flower.storage.files import writable_directory
-from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.study import Study
-from fbo_flower.study.directory import Keep
 
 SMALL = {"num_candidates": 64, "num_path_features": 32}
 FTS = {**SMALL, "num_features": 24, "schedule": 0.3}
@@ -67,8 +62,9 @@ def same_rows(one, two):
 # -- what comes back ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1e13, sys.float_info.max])
-def test_values_of_any_size_make_a_good_study_or_an_error_with_the_remedy(size):
+def test_values_of_any_size_make_a_good_study_or_an_error_with_the_remedy():
+    size = sys.float_info.max
+
     def objective(config, data):
         return size if config["x"] > 0.6 else -size if config["x"] < 0.4 else config["x"]
 
@@ -78,28 +74,18 @@ def test_values_of_any_size_make_a_good_study_or_an_error_with_the_remedy(size):
         simulate(objective, space, 2, "fed1-ucb", 3, engine="inline")
 
 
-@pytest.mark.parametrize("algorithm", ["random", "fts"])
-def test_a_study_improves_says_what_was_run_and_repeats_with_its_seed(algorithm, tmp_path):
-    told = []
-    study = run(algorithm, 8, seed=5, out=tmp_path / "deep" / "run", on_round=told.append)
-    assert [p.server_round for p in told] == [*range(1, 9)]
+def test_a_study_improves_says_what_was_run_and_repeats_with_its_seed(tmp_path):
+    study = run("fts", 8, seed=5, out=tmp_path / "deep" / "run")
     assert len(study.trials) == 3 * 10
-    assert study.rounds["tasks"].tolist() == [3] * 8
-    assert study.rounds["failures"].sum() == study.rounds["refused"].sum() == 0
     last = study.regret.take(study.regret["evaluations"] == 10)["simple"]
     first = study.regret.take(study.regret["evaluations"] == 1)["simple"]
     assert last.mean() < first.mean()
-    for agent, best in study.best.items():
-        rows = study.trials.where(agent=agent)
-        assert best["value"] == rows["value"].max()
-        assert best["config"] == rows["config"][int(np.argmax(rows["value"]))]
     (settings,) = study.settings["runs"]
-    assert settings["problem"] == "bowl"
     assert settings["problem_options"] == {"num_agents": 3, "seed": 0, "noise": 0.0}
-    assert (settings["engine"], settings["metric"], settings["seed"]) == ("inline", "height", 5)
-    assert (settings["status"], settings["num_agents"], settings["num_rounds"]) == ("finished", 3, 8)
+    found = [settings[name] for name in ("problem", "engine", "metric", "seed", "status", "num_rounds")]
+    assert found == ["bowl", "inline", "height", 5, "finished", 8]
     assert Study.load(tmp_path / "deep" / "run") == study
-    noisy = [run(algorithm, 2, Bowl(noise=0.1), seed=seed) for seed in (3, 3, 4)]
+    noisy = [run("fts", 2, Bowl(noise=0.1), seed=seed) for seed in (3, 3, 4)]
     assert same_rows(noisy[0], noisy[1])
     assert not same_rows(noisy[0], noisy[2])
 
@@ -111,15 +97,11 @@ def test_prior_rounds_give_every_agent_observations_that_are_not_trials():
     before = Start(prior_rounds=6, prior_algorithm="random")
     study = run("fts", 2, start=before)
     assert study.settings["runs"][0]["prior_trials"] == {"0": 8, "1": 8, "2": 8}
-    assert len(study.trials) == 3 * 4
     assert study.trials.where(agent="0")["trial"].tolist() == [0, 1, 2, 3]
     assert not same_rows(study, run("fts", 2))
-    study = run("fts", 4, options={"targets": ["1"]}, start=before)
-    (settings,) = study.settings["runs"]
-    assert settings["prior_trials"] == {"0": 8, "2": 8}, "a target starts from nothing"
-    assert settings["target_agents"] == ["1"]
+    study = run("fts", 2, options={"targets": ["1"]}, start=before)
+    assert study.settings["runs"][0]["prior_trials"] == {"0": 8, "2": 8}, "a target starts from nothing"
     assert set(study.trials["agent"].tolist()) == {"1"}, "the others only answer"
-    assert study.rounds["tasks"].tolist() == [3, 1, 1, 1]
 
 
 def test_prior_study_is_what_the_agents_hold():
@@ -134,18 +116,6 @@ def test_prior_study_is_what_the_agents_hold():
     assert same_rows(one, two)
 
 
-def test_failed_trials_are_no_observations():
-    @dataclass(frozen=True)
-    class Fragile(Bowl):
-        def __call__(self, config, context):
-            return math.nan if context.trial % 2 else 1.0
-
-    study = run("random", 5, problem=Fragile())
-    assert [len(values) for _, values in observations(study, Fragile()).values()] == [4, 4, 4]
-    assert study.rounds["failed_trials"].sum() == 9
-    assert np.isnan(study.trials["regret"]).sum() == 9
-
-
 # -- what is refused ---------------------------------------------------------------------------
 
 
@@ -153,18 +123,15 @@ def test_directory_that_cannot_be_written_is_found_before_anything_is_run(tmp_pa
     file = tmp_path / "file"
     file.write_text("")
     told = []
-    for out in (file, file / "below"):
-        with pytest.raises(ConfigError, match="directory that can be written"):
-            run("random", 2, out=out, on_round=told.append)
+    with pytest.raises(ConfigError, match="directory that can be written"):
+        run("random", 2, out=file / "below", on_round=told.append)
     assert not told
-    assert writable_directory(tmp_path / "new").is_dir()
-    assert not list((tmp_path / "new").iterdir())
 
 
 # -- interruptions -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, Stopped, RuntimeError])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_an_interrupted_run_leaves_its_files(tmp_path, error):
     def stop(progress):
         if progress.server_round == 2:
@@ -182,18 +149,6 @@ def test_an_interrupted_run_leaves_its_files(tmp_path, error):
     assert len(study.regret) == len(study.trials) == 3 * 4
 
 
-def test_what_an_interrupted_run_says_is_true(tmp_path):
-    out, journals = tmp_path / "out", tmp_path / "journals"
-    nothing = "nothing was written; with keep=Keep(out=..., journals=...) it could be continued"
-    assert Keep().how_to_continue() == Keep(out=out).how_to_continue() == nothing
-    assert Keep(out=out, journals=journals).how_to_continue() == "nothing was written; repeat the call"
-    journals.mkdir()
-    (journals / "study.db").touch()
-    assert Keep(out=out, journals=journals).how_to_continue() == (
-        f"continue with the same call and keep=Keep(journals={str(journals)!r}, resume=True)"
-    )
-
-
 def test_an_interrupted_run_says_that_the_former_study_is_gone(tmp_path, monkeypatch):
     run("random", 1, out=tmp_path)
 
@@ -201,9 +156,7 @@ def test_an_interrupted_run_says_that_the_former_study_is_gone(tmp_path, monkeyp
         raise KeyboardInterrupt
 
     monkeypatch.setattr(runner, "run_on_engine", interrupt)
-    with pytest.raises(
-        KeyboardInterrupt, match=f"the study that was in {re.escape(str(tmp_path))} is removed"
-    ):
+    with pytest.raises(KeyboardInterrupt, match=r"the study that was in .* is removed"):
         run("random", 1, out=tmp_path, overwrite=True)
 
 
@@ -285,10 +238,7 @@ NAN = float("nan")
 
 
 class Slope(Bowl):
-    """`x + agent`, seen with a large error; the optimum is `1 + agent`."""
-
-    def __call__(self, config, context):
-        return self.true_value(config, context.partition) + 100.0
+    """`x + agent`; the optimum is `1 + agent`."""
 
     def true_value(self, config, partition):
         return config["x"] + partition
@@ -297,62 +247,27 @@ class Slope(Bowl):
         return 1.0 + partition
 
 
-def row(agent, trial, x, value=0.0, failure="", **more):
-    known = {"algorithm": "a", "agent": agent, "trial": trial, "config": {"x": x}}
-    return known | {"value": value, "failure": failure, **more}
+def regrets(rows, num_agents):
+    """Return a study of rows `(agent, trial, x)`; without an x the trial has failed."""
+    known = [{"algorithm": "a", "agent": agent, "trial": trial} for agent, trial, _ in rows]
+    more = [{"config": {"x": 0.5}, "value": NAN, "failure": "no"} if x is None else
+            {"config": {"x": x}, "value": 0.0} for _, _, x in rows]  # fmt: skip
+    rows = [one | other for one, other in zip(known, more, strict=True)]
+    return with_regret(made_study([{"algorithm": "a"}], trials=rows), Slope(num_agents, 0))
 
 
-def study(rows):
-    return made_study([{"algorithm": "a"}], trials=rows)
-
-
-ROWS = [row("0", 0, 0.25), row("0", 1, 0.75), row("0", 2, 0.5), row("1", 0, 1.0), row("1", 1, 0.5)]
-
-
-@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [2, 0, 1, 4, 3]])
-def test_cumulative_and_simple_regret_are_as_worked_by_hand_without_the_noise(order):
-    found = with_regret(study([ROWS[i] for i in order]), Slope(2, 0))
+def test_cumulative_and_simple_regret_are_as_worked_by_hand_without_the_noise():
+    found = regrets([("0", 2, 0.5), ("0", 0, 0.25), ("0", 1, 0.75), ("1", 1, 0.5), ("1", 0, 1.0)], 2)
     assert found.trials["regret"].tolist() == [0.75, 0.25, 0.5, 0.0, 0.5]
     assert found.trials["value"].tolist() == [0.0] * 5
-    assert found.regret["agent"].tolist() == ["0", "0", "0", "1", "1"]
     assert found.regret["evaluations"].tolist() == [1, 2, 3, 1, 2]
     assert found.regret["cumulative"].tolist() == [0.75, 1.0, 1.5, 0.0, 0.5]
     assert found.regret["simple"].tolist() == [0.75, 0.25, 0.25, 0.0, 0.0]
 
 
-class Reporting(Slope):
-    def __call__(self, config, context):
-        for step in range(3):
-            context.report(step, config["x"])
-            if context.should_stop():
-                break
-        return self.true_value(config, context.partition)
-
-
-def test_trials_of_a_problem_that_stop_early_have_their_regret():
-    agents = Agents(pruning=Pruning("median", min_trials=1, margin=None))
-    trials = simulate(Reporting(2, 0), None, agents, "random", 8, engine="inline").trials
-    assert np.isfinite(trials["stopped_at"]).any()
-    x = [config["x"] for config in trials["config"]]
-    np.testing.assert_allclose(trials["regret"], 1.0 - np.array(x))
-
-
 def test_a_failed_trial_costs_as_much_as_the_worst_of_its_agent_and_finds_nothing():
-    rows = [row("0", 0, 0.5, NAN, "no"), row("0", 1, 0.75), row("0", 2, 0.25), row("0", 3, 1.0, NAN, "no")]
-    found = with_regret(study(rows), Slope(1, 0))
+    found = regrets([("0", 0, None), ("0", 1, 0.75), ("0", 2, 0.25), ("0", 3, None)], 1)
     np.testing.assert_array_equal(found.trials["regret"], [NAN, 0.25, 0.75, NAN])
     assert found.regret["cumulative"].tolist() == [0.75, 1.0, 1.75, 2.5]
     np.testing.assert_array_equal(found.regret["simple"], [NAN, 0.25, 0.25, 0.25])
-    rows = [row("0", 0, 0.5, NAN, "no"), row("1", 0, 0.75)]
-    assert with_regret(study(rows), Slope(2, 0)).regret["agent"].tolist() == ["1"], "the other has no success"
-
-
-def test_a_study_is_replaced_only_by_a_run_that_can_begin(tmp_path):
-    def run(**keep):
-        places = {"out": tmp_path / "out", "journals": tmp_path / "journals"}
-        return simulate("gp-samples", agents=2, num_rounds=1, engine="inline", keep=Keep(**places, **keep))
-
-    study = run()
-    with pytest.raises(ConfigError, match=r"journal: expected a new file, got .*study\.db"):
-        run(overwrite=True)
-    assert Study.load(tmp_path / "out").trials == study.trials
+    assert regrets([("0", 0, None), ("1", 0, 0.75)], 2).regret["agent"].tolist() == ["1"], "no success"

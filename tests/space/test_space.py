@@ -4,11 +4,7 @@ import copy
 import itertools
 import json
 import math
-import os
 import pickle
-import subprocess
-import sys
-from dataclasses import FrozenInstanceError
 from functools import partial
 
 import numpy as np
@@ -19,7 +15,7 @@ from hypothesis import strategies as st
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.categories import FIRST_CATEGORY
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
-from fbo_flower.space.checks import plain, show
+from fbo_flower.space.checks import show
 from fbo_flower.space.parameters import is_continuous
 
 SVM = {
@@ -159,49 +155,32 @@ def test_vectorised_paths_equal_a_plain_loop_over_points(data):
     np.testing.assert_allclose(space.snap(points), [e[0] for e in expected], rtol=0, atol=1e-13)
     np.testing.assert_allclose(space.features(points), [e[1] for e in expected], rtol=0, atol=1e-13)
     assert np.array_equal(space.active(points), [e[2] for e in expected])
+    for method in (space.snap, space.features):  # bit for bit
+        assert np.array_equal(method(points), np.concatenate([method(point[np.newaxis]) for point in points]))
     for point, (_, _, activity) in zip(points, expected, strict=True):
         active = [name for name, is_active in zip(space.names, activity, strict=True) if is_active]
         assert list(space.decode(point)) == active
-
-
-def test_one_point_and_a_thousand_give_the_same_bits():
-    space = SearchSpace(SVM)
-    points = np.random.default_rng(0).random((301, space.dimension))
-    for method in (space.snap, space.features):
-        one_by_one = np.concatenate([method(point[np.newaxis]) for point in points])
-        assert method(points).tobytes() == one_by_one.tobytes()
-        assert method(np.asfortranarray(points)).tobytes() == one_by_one.tobytes()
-    snapped = space.snap(points)
-    discrete = [axis for axis, p in enumerate(SVM.values()) if not isinstance(p, Float)]
-    encoded = np.array([space.encode(space.decode(point)) for point in points])
-    assert np.array_equal(encoded[:, discrete], snapped[:, discrete])
 
 
 # -- bins and bounds -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("parameter", "low", "high"),
+    "parameter",
     [
-        (Float(0.1, 0.7), 0.1, 0.7),
-        (Float(1e-5, 0.3, log=True), 1e-5, 0.3),
-        (Float(-1e300, 1e-300), -1e300, 1e-300),
-        (Int(-3, 7), -3, 7),
-        (Int(1, 2**40, log=True), 1, 2**40),
-        (Int(2**40 - 50, 2**40, log=True), 2**40 - 50, 2**40),
-        (Categorical(["a", None, True]), "a", True),
-        (Ordinal([0.1, 1, 10]), 0.1, 10),
+        Float(0.1, 0.7), Float(1e-5, 0.3, log=True), Int(-3, 7), Int(1, 2**40, log=True),
+        Int(2**40 - 50, 2**40, log=True), Categorical(["a", None, True]), Ordinal([0.1, 1, 10]),
     ],
-)
-def test_the_ends_of_an_axis_are_the_first_and_the_last_value_exactly(parameter, low, high):
+)  # fmt: skip
+def test_the_ends_of_an_axis_are_the_first_and_the_last_value_exactly(parameter):
     space = SearchSpace({"x": parameter})
-    assert space.decode([0.0]) == {"x": low}
-    assert space.decode([1.0]) == {"x": high}
-    assert space.decode(space.encode({"x": low})) == {"x": low}
-    assert space.decode(space.encode({"x": high})) == {"x": high}
+    values = parameter.choices if hasattr(parameter, "choices") else (parameter.low, parameter.high)
+    for unit, value in ((0.0, values[0]), (1.0, values[-1])):
+        assert space.decode([unit]) == {"x": value}
+        assert space.decode(space.encode({"x": value})) == {"x": value}
 
 
-@pytest.mark.parametrize("k", [1, 2, 49, 107])
+@pytest.mark.parametrize("k", [1, 49])
 def test_bin_i_of_k_starts_at_i_over_k(k):
     """`49 * (1 / 49) < 1` in floating point: the product alone would put an edge into the bin below."""
     space = SearchSpace({"x": Ordinal(list(range(k)))})
@@ -221,11 +200,7 @@ def test_whole_floats_and_numpy_scalars_stand_for_integers_and_a_log_scale_is_un
     assert np.array_equal(space.encode({"i": 3.0, "o": np.float64(2), "c": True}), expected)
     config = SearchSpace({"flag": Ordinal(np.array([0.5, 1.5]))}).decode([0.7])
     assert type(config["flag"]) is float
-
-
-def test_negative_zero_is_zero():
     space = SearchSpace({"x": Float(-0.0, 1)})
-    assert space == SearchSpace({"x": Float(0.0, 1)})
     for point in (space.encode({"x": -0.0}), space.snap([[-0.0]])[0], space.features([[-0.0]])[0]):
         assert not np.signbit(point[0])
 
@@ -241,9 +216,7 @@ def test_many_and_long_chains_of_conditions_are_counted_at_once():
     pairs |= {f"b{i}": Int(1, 2**30, active_when={f"a{i}": "on"}) for i in range(60)}
     assert SearchSpace(pairs).num_configs == (1 + 2**30) ** 60
     chain = {f"p{i}": Ordinal([0, 1], active_when={f"p{i - 1}": 1} if i else None) for i in range(1500)}
-    space = SearchSpace(chain)
-    assert space.num_configs == 1501
-    assert len(space.decode(np.ones(1500))) == 1500
+    assert SearchSpace(chain).num_configs == 1501
 
 
 # -- what a space says of itself -------------------------------------------------------------------
@@ -256,19 +229,12 @@ def test_properties_of_a_space_with_every_kind():
     assert space.continuous.tolist() == [0, 2, 4]
     assert [type(SVM[space.names[axis]]) for axis in space.categorical] == [Categorical]
     assert space.parameters["C"] == SVM["C"]
-    nothing = np.empty((0, 7))
-    assert space.snap(nothing).shape == space.active(nothing).shape == (0, 7)
-    assert space.features(nothing).shape == (0, 7)
-
-
-def test_a_space_of_floats_passes_points_through_as_a_copy():
-    space = SearchSpace({"x": Float(0, 1), "y": Float(1, 2, log=True)})
-    points = np.random.default_rng(0).random((5, 2))
-    for result in (space.snap(points), space.features(points)):
-        assert np.array_equal(result, points)
-        assert not np.shares_memory(result, points)
-    assert space.snap(np.empty((0, 2))).shape == (0, 2)
-    assert space.snap(points.astype(np.float32)).dtype == np.float64
+    for method in (space.snap, space.active, space.features):
+        assert method(np.empty((0, 7))).shape == (0, 7)
+    floats, points = SearchSpace({"x": Float(0, 1)}), np.random.default_rng(0).random((5, 1))
+    for method in (floats.snap, floats.features):
+        assert np.array_equal(method(points), points)
+        assert not np.shares_memory(method(points), points)
 
 
 def test_spaces_are_values():
@@ -276,14 +242,10 @@ def test_spaces_are_values():
     assert space == same
     assert hash(space) == hash(same)
     assert space != SearchSpace(dict(reversed(SVM.items())))  # the order of the axes matters
-    assert space != "space"
     assert SearchSpace({"x": Categorical([1, 0])}) != SearchSpace({"x": Categorical([True, False])})
     for clone in (pickle.loads(pickle.dumps(space)), copy.deepcopy(space), eval(repr(space))):
         assert clone == space
-    assert hash(Categorical(["a"], {"b": 1})) == hash(Categorical(("a",), {"b": (1,)}))
     assert Int(0, 1, active_when={"a": [2, 1]}) == Int(0, 1, active_when={"a": (1, 2)})
-    with pytest.raises(FrozenInstanceError):
-        space.parameters = {}
     with pytest.raises(TypeError):
         space.parameters["C"] = Float(0, 1)
     with pytest.raises(ValueError, match="read-only"):
@@ -300,7 +262,7 @@ def test_json_brings_the_same_space_back(space):
     assert dict(again.parameters) == dict(space.parameters)
 
 
-def test_json_is_canonical_and_the_digest_the_same_in_every_process():
+def test_json_is_canonical_and_the_digest_stays():
     space = SearchSpace(
         {"x": Float(0, 1), "é": Categorical(["ü", None], active_when={"i": 1}), "i": Int(0, 1)}
     )
@@ -309,12 +271,7 @@ def test_json_is_canonical_and_the_digest_the_same_in_every_process():
         '{"active_when":{"i":[1]},"choices":["\\u00fc",null],"kind":"categorical","name":"\\u00e9"},'
         '{"high":1,"kind":"int","log":false,"low":0,"name":"i"}]}'
     )
-
     assert SearchSpace(SVM).digest == GOLDEN_DIGEST
-    code = f"from fbo_flower.space import *; print(SearchSpace({SVM!r}).digest)"
-    environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
-    assert run.stdout.decode().strip() == GOLDEN_DIGEST
 
 
 def entry(**changes):
@@ -340,41 +297,28 @@ X = '{"high":1.0,"kind":"float","log":false,"low":0.0,"name":"x"}'
         (" " * (2**20 + 1), "search space: expected a JSON text of at most 1 MiB, got 1048577"),
         ("{", "search space: expected JSON, got '{'"),
         ("[" * 200_000, "search space: expected JSON, got '[[["),
-        ("9" * 5000, "search space: expected JSON, got '999"),
-        ("null", "search space: expected an object with the keys parameters, got None"),
-        ("{}", "search space: expected an object with the keys parameters, got []"),
         ('{"parameters":[],"x":1}', "search space: expected an object with the keys parameters, got ['par"),
         ('{"parameters":{}}', "search space: expected parameters to be a list, got {}"),
         ('{"parameters":[1]}', "parameter 0: expected name to be a str, got 1"),
         ('{"parameters":[' + X + "," + X + "]}", "search space: expected different names, got 'x' twice"),
         ('{"parameters":[],"parameters":[]}', "search space: expected different keys, got ['par"),
-        (entry(name=1), "parameter 0: expected name to be a str, got 1"),
         (entry(kind="normal"), "parameter 'x': expected kind to be one of float, int, categorical, ordinal"),
-        (entry(kind=["float"]), "parameter 'x': expected kind to be a str, got ['float']"),
         (entry(extra=1), "parameter 'x': expected an object with the keys name, kind, low, high, log, got ["),
-        (entry(log=...), "parameter 'x': expected an object with the keys name, kind, low, high, log, got ["),
-        (entry(low=0), "parameter 'x': expected low to be a float, got 0"),
         (entry(low=True), "parameter 'x': expected low to be a float, got True"),
         (entry(log=1), "parameter 'x': expected log to be a bool, got 1"),
-        (entry(kind="int"), "parameter 'x': expected low to be a int, got 0.0"),
         (entry(low=math.nan), "search space: expected finite numbers, got 'NaN'"),
         (entry().replace("1.0", "1e999"), "search space: expected finite numbers, got '1e999'"),
         (entry(active_when=[]), "parameter 'x': expected active_when to be a dict, got []"),
         (entry(active_when={"y": 1}), "parameter 'x': expected a list of plain values, got 1"),
-        (entry(active_when={"y": [[1]]}), "parameter 'x': expected a list of plain values, got [[1]]"),
-        (entry(kind="ordinal", choices=[{}], low=..., high=..., log=...),
-         "parameter 'x': expected a list of plain values, got [{}]"),
     ],
 )  # fmt: skip
 def test_malformed_json_is_refused_in_one_short_line(text, message):
     assert len(refusal(WireError, lambda: SearchSpace.from_json(text), message)) < 300
 
 
-WORDS = st.sampled_from(["parameters", "name", "kind", "choices", "low", "high", "log", "float", "int", "x"])
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner),
-).map(json.dumps)
+def test_values_are_shown_in_one_short_line():
+    assert show("x" * 78) == f"'{'x' * 78}'"
+    assert show("x" * 79) == f"'{'x' * 76}..."
 
 
 @st.composite
@@ -385,33 +329,16 @@ def damaged(draw):
     return text[:start] + draw(st.text('{}[],:"0e9-truefalsn', max_size=4)) + text[stop:]
 
 
-@pytest.mark.parametrize("texts", [JSON, damaged()], ids=["json", "damaged"])
-@given(st.data())
-def test_hostile_json_gives_one_of_our_errors_in_one_line_or_a_space(texts, data):
+@given(damaged())
+def test_hostile_json_gives_one_of_our_errors_in_one_line_or_a_space(text):
     try:
-        message = repr(SearchSpace.from_json(data.draw(texts)).digest)
+        message = repr(SearchSpace.from_json(text).digest)
     except (WireError, ConfigError) as error:
         message = str(error)
     assert "\n" not in message
 
 
 # -- errors ----------------------------------------------------------------------------------------
-
-
-class Holding:
-    """A tensor without axes, whose value nobody can read."""
-
-    shape = ()
-
-    def item(self):
-        raise RuntimeError
-
-
-def test_values_are_shown_in_one_short_line_and_a_tensor_that_holds_none_stays_what_it_is():
-    assert show("x" * 78) == f"'{'x' * 78}'"
-    assert show("x" * 79) == f"'{'x' * 76}..."
-    held = Holding()
-    assert plain(held) is held
 
 
 NAMES = "search space: expected names of 1 to 256 printable characters, got"
@@ -431,40 +358,31 @@ def when(**parents):
         (lambda: Float(0, 1, log=1), "Float: log: expected True or False, got 1"),
         (lambda: Float(math.nan, 1), "Float: expected low to be a finite number, got nan"),
         (lambda: Float(0, math.inf), "Float: expected high to be a finite number, got inf"),
-        (lambda: Float(0, 10**400), "Float: expected high to be a finite number, got 1000"),
         (lambda: Float(0, 10**5000), "Float: expected high to be a finite number, got a huge int"),
-        (lambda: Float("0", 1), "Float: expected low to be a finite number, got '0'"),
         (lambda: Float(False, 1), "Float: expected low to be a finite number, got False"),
         (lambda: Float(-1.7e308, 1.7e308), "Float: expected the bounds to differ by a finite float"),
         (lambda: Float(1e9, np.nextafter(1e9, 2e9), log=True),
          "Float: expected the logarithms to differ by a finite float"),
         (lambda: Int(1, 1e3), "Int: expected high to be a 64-bit int, got 1000.0"),
-        (lambda: Int(True, 5), "Int: expected low to be a 64-bit int, got True"),
         (lambda: Int(0, 2**63), "Int: expected high to be a 64-bit int, got 9223372036854775808"),
         (lambda: Int(0, 2**40), "Int: expected at most 2**40 values, got low=0, high="),
         (lambda: Int(2**40, 2**40 + 1, log=True),
          "Int: expected high <= 2**40 for a log scale, got high=1099511627777; try a Float and round"),
         (lambda: Categorical([]), "Categorical: expected choices to hold at least one value, got none"),
-        (lambda: Categorical("rbf"), "Categorical: expected a list of choices, got 'rbf'"),
         (lambda: Categorical({"a"}), "Categorical: expected a list of choices, got {'a'}"),
         (lambda: Ordinal([[1]]), "Ordinal: expected choices to be str, int, float, bool or None, got [1]"),
-        (lambda: Ordinal(["a", "a"]), "Ordinal: expected choices to be different, got 'a' twice"),
         (lambda: Ordinal([1, True]), "Ordinal: expected choices to be different, got True twice (1 == 1.0"),
         (lambda: Ordinal([math.nan]), "Ordinal: expected every float of choices to be a finite number"),
         (lambda: Ordinal([2**64]), "Ordinal: expected every int of choices to be a 64-bit int, got 1844"),
         (lambda: Ordinal(["\ud800"]), "Ordinal: expected every text of choices to be printable"),
-        (lambda: Int(0, 1, active_when="a"), "Int: expected active_when to be {parent: values}, got 'a'"),
         (lambda: Int(0, 1, active_when={}), "Int: expected active_when to be {parent: values}, got {}"),
         (lambda: Int(0, 1, active_when={1: 2}), "Int: expected active_when to name parents, got 1"),
         (lambda: when(a=()), "Int: expected active_when['a'] to hold at least one value, got none"),
-        (lambda: when(a={1}), "Int: expected active_when['a'] to be str, int, float, bool or None, got {1}"),
         (lambda: SearchSpace({}), "search space: expected at least one parameter, got {}"),
         (lambda: SearchSpace([Float(0, 1)]), "search space: expected a dict from names to parameters, as in "
          'SearchSpace({"x": Float(0, 1)}), got a list'),
-        (lambda: SearchSpace({"": when()}), f"{NAMES} ''"),
         (lambda: SearchSpace({1: when()}), f"{NAMES} 1"),
         (lambda: SearchSpace({"x" * 257: when()}), f"{NAMES} 'xxx"),
-        (lambda: SearchSpace({"x": (0, 1)}), "x: expected a Float, Int, Categorical or Ordinal, got (0, 1)"),
         (lambda: SearchSpace({"x": type("Special", (Float,), {})(0, 1)}),
          "x: expected a Float, Int, Categorical or Ordinal, got Special("),
         (lambda: SearchSpace({"x": when(y=1)}), "x: expected active_when to name parameters, got 'y'"),
@@ -472,34 +390,27 @@ def when(**parents):
          "x: expected active_when to name discrete parameters, got Float f"),
         (lambda: SearchSpace({"k": Ordinal(["a", "b"]), "x": when(k="c")}),
          "x: active_when k: expected one of ['a', 'b'], got 'c'"),
-        (lambda: SearchSpace({"i": Int(0, 1), "x": when(i=True)}),
-         "x: active_when i: expected an integer in [0, 1], got True"),
         (lambda: SearchSpace({"a": when(b=1), "b": when(a=1)}), CYCLES),
         (lambda: SearchSpace({"x": Ordinal([str(i) for i in range(200_000)])}),
          "search space: expected at most 1 MiB of JSON, got "),
         # -- in JSON
-        *((partial(SearchSpace.from_json, text), message) for text, message in (
-            ('{"parameters":[]}', "search space: expected at least one parameter, got {}"),
-            (entry(name="C", low=10.0), "C: expected low < high, got low=10.0, high=1.0"),
-            (entry(name="a\nb", low=2.0), "'a\\nb': expected low < high, got low=2.0, high=1.0"),
-        )),
+        (partial(SearchSpace.from_json, entry(name="a\nb", low=2.0)),
+         "'a\\nb': expected low < high, got low=2.0, high=1.0"),
         # -- illegal configurations
         *((partial(SearchSpace(SVM).encode, LEGAL | change), message) for change, message in (
             ({"alpha": 1}, "'alpha': expected one of ['C', 'kernel', 'gamma', "),
             ({"degree": 3}, "degree: expected no value because it is inactive, got 3"),
             ({"kernel": "linear"}, "gamma: expected no value because it is inactive, got 0.1"),
             *(({"C": value}, f"C: expected a number in [0.001, 1000.0], got {value!r}")
-              for value in (1001, math.nan, True, "1", np.zeros(2))),
+              for value in (1001, math.nan, True, "1")),
             *(({"iterations": value}, f"iterations: expected an integer in [1, 1000], got {value!r}")
-              for value in (0, 1.5, True, math.inf)),
-            *(({"kernel": value}, f"kernel: expected one of ['rbf', 'linear', 'poly'], got {value!r}")
-              for value in ("sigmoid", ["rbf"])),
-            ({"tol": None}, "tol: expected one of [0.0001, 0.001, 0.01], got None"),
+              for value in (0, 1.5, True)),
+            ({"kernel": ["rbf"]}, "kernel: expected one of ['rbf', 'linear', 'poly'], got ['rbf']"),
         )),
         (lambda: SearchSpace(SVM).encode({n: v for n, v in LEGAL.items() if n != "gamma"}),
          "gamma: expected a value because it is active, got none"),
         *((partial(SearchSpace({"x": Categorical(choices)}).encode, {"x": value}), "x: expected one of")
-          for choices, value in (([0, 1], True), ([True, False], 1), ([0.0, 1.0], False))),
+          for choices, value in (([0, 1], True), ([True, False], 1))),
     ],
 )  # fmt: skip
 def test_unusable_definitions_and_configurations_are_refused_with_their_reason(build, message):
@@ -507,20 +418,17 @@ def test_unusable_definitions_and_configurations_are_refused_with_their_reason(b
 
 
 @pytest.mark.parametrize(
-    ("points", "message"),
+    ("points", "got"),
     [
-        ([0.5], "points: expected (n, 2) numbers, got (1,) float64"),
-        ([[0.5]], "points: expected (n, 2) numbers, got (1, 1) float64"),
-        ([["a", "b"]], "points: expected (n, 2) numbers, got (1, 2) <U1"),
-        ([[0.5], [0.5, 0.5]], "points: expected (n, 2) numbers, got [[0.5], [0.5, 0.5]]"),
-        *(([[0.5, value]], f"points: expected coordinates in [0, 1], got {value}")
-          for value in (1.5, -1e-09, math.nan, math.inf)),
+        ([0.5], "(n, 2) numbers, got (1,) float64"),
+        ([["a", "b"]], "(n, 2) numbers, got (1, 2) <U1"),
+        ([[0.5], [0.5, 0.5]], "(n, 2) numbers, got [[0.5], [0.5, 0.5]]"),
+        *(([[0.5, value]], f"coordinates in [0, 1], got {value}") for value in (1.5, -1e-09, math.nan)),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("second", [Float(0, 1), Int(0, 1)])
-def test_points_outside_the_unit_cube_are_refused(second, points, message):
+def test_points_outside_the_unit_cube_are_refused(second, points, got):
     space = SearchSpace({"x": Float(0, 1), "y": second})
     for method in (space.snap, space.features, space.active):
-        refusal(ConfigError, lambda call=method: call(points), message)
-    for point in ([[0.5, 0.5]], [0.5], 0.5):
-        refusal(ConfigError, lambda p=point: space.decode(p), "points: expected (2,) numbers, got (")
+        refusal(ConfigError, lambda call=method: call(points), f"points: expected {got}")
+    refusal(ConfigError, lambda: space.decode([[0.5, 0.5]]), "points: expected (2,) numbers, got (")

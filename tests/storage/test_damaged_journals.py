@@ -1,11 +1,9 @@
 """Damaged journals: every one ends in a JournalError that says what to do, and none is read wrongly."""
 
-import logging
 import resource
 import sqlite3
-import time
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -18,34 +16,22 @@ from damage import (
     copy,
     damage,
     empty,
-    make_it_another_database,
-    make_it_text,
-    put_a_directory_there,
     zero_a_page,
 )
 from federation import agents
 
 from fbo_flower.algorithms.records import Trials
 from fbo_flower.cli.main import run
-from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
-from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.storage import AgentJournal, Event, StudyJournal, store
+from fbo_flower.storage import AgentJournal, StudyJournal, store
 from fbo_flower.storage.agent_journal import read_ledger
 from fbo_flower.strategies import FTS, RandomSearch
 
 ADVICE = ("restore a copy", "remove the file", "start a new study", "pass the path")
 
 
-# -- a study that was cut off in its second round, and its journals ---------------------------------------
-
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
-LAST_WRITE = 11  # of the server: it dies with one of two replies of round 2 in its journal
-
-
-class Cut(BaseException):
-    """Stands for the server's death."""
 
 
 def hill(config, context):
@@ -55,45 +41,20 @@ def hill(config, context):
     return -((config["x"] - 0.25) ** 2) - config["y"] ** 2
 
 
-class OneByOne(InProcessGrid):
-    """Hands over one reply at a time."""
-
-    def pull_messages(self, message_ids):
-        for message_id in message_ids:
-            if replies := super().pull_messages([message_id]):
-                return replies
-        return []
-
-
-def start_study(directory):
+def start_study(directory, num_rounds=3):
     """Begin or resume the study whose journals are in `directory`."""
-    journals = {agent: {"journal": str(directory / f"agent_{agent}.db")} for agent in range(2)}
-    grid = OneByOne(client_app(hill, SPACE, seed=7, disclose="trials"), 2, node_configs=journals)
+    node_configs = {agent: {"journal": str(directory / f"agent_{agent}.db")} for agent in range(2)}
+    grid = agents(2, hill, space=SPACE, node_configs=node_configs)
     small = {"num_features": 4, "num_candidates": 16, "num_path_features": 8, "advice": "random"}
     strategy = FTS(num_agents=2, seed=7, **small)
-    strategy.start(grid, num_rounds=3, journal=directory / "study.db", resume=True)
-
-
-def write_journals(directory):
-    """Write the journals of the study as it was cut off in round 2."""
-    original, written = StudyJournal.write, []
-
-    def cut(self, events):
-        original(self, events)
-        written.append(events)
-        if len(written) == LAST_WRITE:
-            raise Cut
-
-    with pytest.MonkeyPatch.context() as patch, suppress(Cut):
-        patch.setattr(StudyJournal, "write", cut)
-        start_study(directory)
+    strategy.start(grid, num_rounds=num_rounds, journal=directory / "study.db", resume=True)
 
 
 @pytest.fixture(scope="module")
 def journals(tmp_path_factory):
-    """Journals of a study that was cut off, and of its agents."""
+    """Journals of a study, and of its agents."""
     found = tmp_path_factory.mktemp("journals")
-    write_journals(found)
+    start_study(found, 2)
     with AgentJournal(found / "agent_0.db", "0") as journal:
         for trial in range(120):
             rest: dict[str, Any] = {"artifact": np.zeros(9000, np.uint8)} if trial % 40 == 0 else {}
@@ -138,7 +99,7 @@ def test_a_damaged_journal_ends_in_an_error_with_advice_or_is_read_rightly(journ
     for name, read in (("agent_0.db", partial(read_agent, known=known)), ("study.db", read_study)):
         truth = repr(read(copy(journals, tmp_path / "whole") / name))
         outcomes: Counter[str] = Counter()
-        for seed in range(examples(8, 4)):
+        for seed in range(examples(8, 2)):
             path = copy(journals, tmp_path / "damaged") / name
             damage(path, kind, seed)
             outcomes[outcome(read, path, truth)] += 1
@@ -148,25 +109,13 @@ def test_a_damaged_journal_ends_in_an_error_with_advice_or_is_read_rightly(journ
 
 
 def test_a_damaged_study_cannot_be_resumed_and_the_error_says_what_to_do(journals, tmp_path):
-    for seed, kind in enumerate(ALL):
+    for seed, kind in enumerate(ALL[::2]):
         directory = copy(journals, tmp_path / "damaged")
         damage(directory / "study.db", kind, seed)
         try:
             start_study(directory)
         except (JournalError, ConfigError) as error:
             assert any(advice in str(error) for advice in ADVICE), error  # noqa: PT017
-
-
-def test_a_file_that_was_perhaps_never_a_journal_is_not_to_be_removed_unseen(tmp_path):
-    for number, kind in enumerate((make_it_text, put_a_directory_there, make_it_another_database)):
-        path = tmp_path / f"{number}.db"
-        path.touch()
-        kind(path, np.random.default_rng(1))
-        before = path.read_bytes() if path.is_file() else b""
-        advice = r"pass the path of (a journal; if this was one|the file itself)"
-        with pytest.raises(JournalError, match=advice):
-            AgentJournal(path, "0")
-        assert (path.read_bytes() if path.is_file() else b"") == before
 
 
 @pytest.mark.usefixtures("unpictured")
@@ -187,18 +136,6 @@ def test_commands_say_in_one_line_what_to_do_about_a_damaged_journal(tmp_path, c
         assert said.count("\n") == 1
 
 
-def test_the_server_names_an_agent_whose_journal_is_damaged(journals, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    directory = copy(journals, tmp_path / "damaged")
-    damage(directory / "agent_1.db", zero_a_page, 1)
-    configs = {n: {"journal": str(directory / f"agent_{n}.db")} for n in range(2)}
-    app = client_app(hill, SPACE, seed=7)
-    strategy = RandomSearch(num_agents=2, seed=7, wait_seconds=0.5)
-    with pytest.raises(ConfigError, match=r"1 were refused, the first because: .*agent_1\.db.*remove"):
-        strategy.start(InProcessGrid(app, 2, node_configs=configs), num_rounds=2)
-    assert any("does not take part" in record.getMessage() for record in caplog.records)
-
-
 # -- a full disk: the server names the agent's reason within seconds, and no result is lost ---------------
 
 
@@ -216,8 +153,7 @@ def limit_pages(monkeypatch, name, pages):
 
 
 @pytest.mark.parametrize("how", ["no room for a page", "no room for a byte"])
-def test_an_agent_whose_disk_is_full_says_so_at_registration(tmp_path, monkeypatch, caplog, how):
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+def test_an_agent_whose_disk_is_full_says_so_at_registration(tmp_path, monkeypatch, how):
     grid = agents(2, journals=tmp_path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     if how == "no room for a page":
@@ -225,19 +161,13 @@ def test_an_agent_whose_disk_is_full_says_so_at_registration(tmp_path, monkeypat
     else:
         AgentJournal(tmp_path / "agent-0.db", "0").close()
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    started = time.monotonic()
     try:
         with pytest.raises(ConfigError, match=r"1 were refused|2 were refused|all 2 nodes refuse") as raised:
-            RandomSearch(num_agents=2, seed=1, wait_seconds=2.0).start(grid, num_rounds=2)
+            RandomSearch(num_agents=2, seed=1, wait_seconds=0.5).start(grid, num_rounds=2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert "did not answer" not in str(raised.value)
     assert "expected a disk with room for" in str(raised.value)
     assert "free some space" in str(raised.value)
-    first = next(record for record in caplog.records if "does not take part" in record.getMessage())
-    assert "expected a disk with room for" in first.getMessage()
-    assert first.created - caplog.records[0].created < 1.0  # said at once, not at the end of the wait
-    assert time.monotonic() - started < 10.0
 
 
 def append(journal, trials):
@@ -256,44 +186,13 @@ def test_the_evaluations_of_an_agent_whose_disk_is_full_are_kept_and_its_lock_is
         limit_pages(full, path.name, pages)
         journal = AgentJournal(path, "0")
         append(journal, range(1, 400))
-        with pytest.raises(JournalError, match="what was committed before is kept"):
-            journal.close()
-    with AgentJournal(path, "0", wait_seconds=0.1) as journal:
-        assert [int(e.trials[0]) for e in journal.evaluations("s", "t")] == [0]
-        journal.connection.execute(f"PRAGMA max_page_count = {pages}")
-        append(journal, range(1, 400))
         with pytest.raises(JournalError, match="free some space"):
             journal.commit()
         journal.connection.execute("PRAGMA max_page_count = 100000")  # somebody has freed some
-    with AgentJournal(path, "0") as journal:
+        journal.commit()
+        journal.connection.execute(f"PRAGMA max_page_count = {pages}")
+        append(journal, range(400, 800))
+        with pytest.raises(JournalError, match="what was committed before is kept"):
+            journal.close()
+    with AgentJournal(path, "0", wait_seconds=0.1) as journal:
         assert len(journal.evaluations("s", "t")) == 400
-
-
-def test_a_server_whose_disk_is_full_keeps_the_results_so_far_and_resumes(tmp_path, monkeypatch):
-    def strategy():
-        return FTS(num_agents=2, seed=1, num_features=9, num_candidates=16, num_path_features=9)
-
-    with monkeypatch.context() as full:
-        limit_pages(full, "study.db", 8)
-        failed = strategy()
-        with pytest.raises(JournalError, match=r"study\.db.*free some space"):
-            failed.start(agents(2, journals=tmp_path), num_rounds=20, journal=tmp_path / "study.db")
-        assert failed.study is not None
-        assert 0 < len(failed.study.rounds) < 20
-        assert failed.study.settings["runs"][0]["status"] == "failed"
-    resumed = {"num_rounds": 20, "journal": tmp_path / "study.db", "resume": True}
-    study = strategy().start(agents(2, journals=tmp_path), **resumed).study
-    whole = strategy().start(agents(2), num_rounds=20).study
-    assert study.trials["value"].tolist() == whole.trials["value"].tolist()
-    assert len(study.rounds) == 20
-
-
-def test_an_event_that_finds_no_room_leaves_the_journal_as_it_was(tmp_path, monkeypatch):
-    limit_pages(monkeypatch, "s.db", 6)
-    with StudyJournal(tmp_path / "s.db") as journal:
-        journal.write([Event("ask")])
-        with pytest.raises(JournalError, match="free some space"):
-            journal.write([Event("reply", arrays={"a": np.zeros(100_000)})])
-        assert len(journal) == 1
-        journal.write([Event("tell")])
-        assert [event.kind for event in journal.events()] == ["ask", "tell"]

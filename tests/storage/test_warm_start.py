@@ -1,23 +1,19 @@
 """Messages that are kept, and studies that start from them."""
 
 import json
+from functools import cache
 
 import numpy as np
 import pytest
-from federation import Recording
 from grouped import grouped
 
-from fbo_flower import strategies
-from fbo_flower.algorithms import PFPNE, FedPNE, make_algorithm
+from fbo_flower.algorithms import PFPNE, make_algorithm
 from fbo_flower.algorithms.records import Federation
 from fbo_flower.cli import main as cli
-from fbo_flower.clients import client_app
-from fbo_flower.errors import ConfigError, JournalError
+from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Keep, Start, simulate
-from fbo_flower.simulation.grids import FIRST_NODE, Fault
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage.warm_start import FOLDER, WarmStart
-from fbo_flower.strategies.start_and_end import study_of_journal
 from fbo_flower.study import Study
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
@@ -26,9 +22,8 @@ FEATURES = {"frequencies": (12, 1), "phases": (12,)}
 POSTERIORS = {**FEATURES, "means": (3, 12), "inverses": (3, 78)}
 
 
-def run(algorithm="fts", seed=0, num_rounds=4, agents=3, warm_start=None, problem="gp-samples", **settings):
-    if algorithm != "ts":
-        settings["options"] = {**SMALL, **settings.get("options", {})}
+def run(algorithm="fts", seed=0, num_rounds=3, agents=3, warm_start=None, problem="gp-samples", **settings):
+    settings["options"] = {**SMALL, **settings.get("options", {})}
     given = {"algorithm": algorithm, "agents": agents, "num_rounds": num_rounds, "warm_start": warm_start}
     return simulate(problem, seed=seed, engine="inline", **grouped(**given, **settings))
 
@@ -36,13 +31,11 @@ def run(algorithm="fts", seed=0, num_rounds=4, agents=3, warm_start=None, proble
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """The directories of earlier studies of three agents, by algorithm, and these studies."""
-    made = {}
 
+    @cache
     def study_of(name):
-        if name not in made:
-            directory = tmp_path_factory.mktemp(name)
-            made[name] = directory, run(name, out=directory)
-        return made[name]
+        directory = tmp_path_factory.mktemp(name)
+        return directory, run(name, out=directory)
 
     return study_of
 
@@ -69,7 +62,6 @@ def test_messages_that_are_kept_hold_no_observation(kept):
     ("name", "shapes"),
     [
         ("fts", {**FEATURES, "weights": (3, 12)}),
-        ("rgpe", {**POSTERIORS, "incumbents": (3, 0)}),
         ("taf", {**POSTERIORS, "incumbents": (3, 1)}),
     ],
 )
@@ -82,9 +74,7 @@ def test_an_agent_alone_is_sent_earlier_messages_and_advised_by_them(name, shape
     warm, cold = (run(name, 3, 4, 1, start, options=options) for start in (directory, None))
     assert warm.trials["value"][0] == cold.trials["value"][0], "the initial design is the same"
     assert warm.trials["value"].tolist() != cold.trials["value"].tolist()
-    more = 0 if name == "fts" else sum(a.size for n, a in arrays.items() if n not in FEATURES) - 1
-    assert np.sum(warm.rounds["floats_down"]) > np.sum(cold.rounds["floats_down"]) + more
-    wrong = {"weights": (2, 12), "incumbents": (3, shapes.get("incumbents", (3, 0))[1] + 1)}
+    wrong = {"weights": (2, 12), "incumbents": (3, 2)}
     changes = [{n: np.full(wrong[n], np.nan)} for n in wrong if n in shapes]
     if name != "fts":
         changes += [{"inverses": np.zeros((2, 78))}, {"means": np.zeros((3, 11))}]
@@ -102,7 +92,7 @@ def test_sums_with_noise_are_used_again_without_new_releases(kept):
 
 def test_survivors_of_an_earlier_stage_1_save_its_pulls(tmp_path):
     options = {"budget": 150, "gap": 0.1}
-    common = {"algorithm": PFPNE(**options), "agents": 4, "engine": "inline"}
+    common = {"algorithm": PFPNE(**options), "agents": 2, "engine": "inline"}
     first = simulate("garland", **common, keep=Keep(out=tmp_path))
     shared = WarmStart.load(tmp_path, "pf-pne").arrays
     assert set(shared) == {"shared_cell", "shared_mean", "shared_radius", "arity"}
@@ -110,7 +100,7 @@ def test_survivors_of_an_earlier_stage_1_save_its_pulls(tmp_path):
     warm = simulate("garland", **common, seed=1, start=Start(warm_start=tmp_path))
     cold = simulate("garland", **common, seed=1)
     assert len(first.rounds) == len(cold.rounds) > len(warm.rounds), "stage 1 is over before it begins"
-    assert warm.trials["pulls"].sum() == cold.trials["pulls"].sum() == 600
+    assert warm.trials["pulls"].sum() == cold.trials["pulls"].sum() == 300
     assert not warm.rounds["floats_up"].any()
     changes = [
         {"shared_mean": shared["shared_mean"][1:]}, {"shared_cell": shared["shared_cell"] + 2**60},
@@ -121,28 +111,6 @@ def test_survivors_of_an_earlier_stage_1_save_its_pulls(tmp_path):
     refused(make_algorithm("pf-pne", {"budget": 150, "gap": 2.0}), [{}], shared, "first stage")
 
 
-def test_fed_pne_goes_on_below_the_deepest_survivors(tmp_path):
-    common = {"agents": 4, "engine": "inline"}
-    simulate("garland", algorithm=FedPNE(budget=60), keep=Keep(out=tmp_path), **common)
-    shared = WarmStart.load(tmp_path, "fed-pne").arrays["shared_cell"]
-    start, keep = Start(warm_start=tmp_path), Keep(out=tmp_path / "next")
-    simulate("garland", algorithm=FedPNE(budget=900), keep=keep, start=start, **common)
-    after = WarmStart.load(tmp_path / "next", "fed-pne").arrays["shared_cell"]
-    assert after.max() >= 2 * shared.max()
-    np.testing.assert_array_equal(after[: len(shared)], shared)
-
-
-def test_an_agent_that_joins_late_is_told_what_the_server_holds_before_it_has_sent_anything():
-    """Its first task after the initial design carries another agent's weights, as after a warm start."""
-    app = client_app(lambda config, context: -((config["x"] - 0.3) ** 2), SPACE, seed=2, disclose="trials")
-    grid = Recording(app, 3, faults={2: Fault("down", rounds=range(5))})
-    strategies.FTS(seed=1, num_agents=2, schedule=0.0, **SMALL).start(grid, num_rounds=7)
-    told = [m.content for m in grid.sent if m.metadata.dst_node_id == FIRST_NODE + 2]
-    own = [content["config"] for content in told if "round" in content.get("config", {})]
-    assert [config["trial"] for config in own] == [0, 3, 4]
-    assert ["weights" in str(config["names"]).split(",") for config in own] == [False, True, True]
-
-
 def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(kept, tmp_path):
     directory, _ = kept("fts")
     folder = tmp_path / FOLDER
@@ -150,7 +118,6 @@ def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(kept,
         path.mkdir()
     (tmp_path / "text.npz").write_text("no archive")
     np.savez(folder / "x.npz", header=np.array([{"algorithm": "fts"}], dtype=object))
-    of_another = WarmStart("ts", WarmStart.load(directory, "fts").space, {"weights": np.zeros(2)})
     for match, start, given in (
         ("none", directory, {"algorithm": "dp-fts"}),
         (r"frequencies: expected .*\(9, 1\)", directory, {"options": {"num_features": 9}}),
@@ -158,33 +125,17 @@ def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(kept,
         ("none", tmp_path / "empty", {}),
         (r"text\.npz", tmp_path / "text.npz", {}),
         (r"x\.npz", tmp_path, {}),  # pickles are not read
-        ("keeps messages", of_another.save(tmp_path / "ts", "ts"), {"algorithm": "ts"}),
     ):
         with pytest.raises(ConfigError, match=match):
             run(**{"warm_start": start, "num_rounds": 2, **given})
 
 
-def test_a_resumed_study_must_start_from_the_same_messages(kept, tmp_path):
-    directory, _ = kept("fts")
-    run(seed=5, out=tmp_path / "other", num_rounds=2)
-    begin, resume = (Keep(journals=tmp_path / "journals", resume=resume) for resume in (False, True))
-    whole = run(seed=1, warm_start=directory, keep=begin, num_rounds=2)
-    again = run(seed=1, warm_start=directory, keep=resume, num_rounds=2)
-    assert again.trials["value"].tolist() == whole.trials["value"].tolist()
-    found = study_of_journal(tmp_path / "journals" / "study.db")
-    assert found.trials["value"].tolist() == whole.trials["value"].tolist(), "the journal holds the messages"
-    with pytest.raises(JournalError, match="warm_start"):
-        run(seed=1, warm_start=tmp_path / "other", keep=resume, num_rounds=2)
-
-
 @pytest.mark.usefixtures("unpictured")
 def test_the_command_starts_from_what_a_study_kept(kept, tmp_path):
     directory, _ = kept("fts")
-    given = "simulate --algorithm fts --problem gp-samples --agents 2 --rounds 2 --engine inline -q --journal"
-    given += f" --warm-start {directory}"
-    warm = [*given.split(), *(f"--option={name}={value}" for name, value in SMALL.items())]
-    assert cli.run([*warm, "--compare", "random", "--out", str(tmp_path / "b")]) == 0
+    given = "simulate --problem gp-samples --agents 2 --rounds 2 --engine inline -q --journal --warm-start"
+    common = [*given.split(), str(directory), *(f"--option={name}={value}" for name, value in SMALL.items())]
+    assert cli.run([*common, "--algorithm", "fts", "--compare", "random", "--out", str(tmp_path / "b")]) == 0
     assert Study.load(tmp_path / "b").algorithms == ["fts", "random"]
     plan = json.loads((tmp_path / "b" / "simulate.json").read_text())
     assert plan["warm_start"] == str(directory.resolve())
-    assert cli.run([*given.split(), "--algorithm", "random", "--out", str(tmp_path / "c")]) == 2

@@ -16,7 +16,6 @@ from fbo_flower.strategies.registration import Agent, AgentRegistry
 
 NUM_AGENTS, NUM_ROUNDS = 4, 7
 SMALL = {"num_candidates": 32, "num_path_features": 16}
-MODEL = {"num_features": 24, **SMALL}
 
 
 def run(strategy=RandomSearch, faults=None, num_rounds=NUM_ROUNDS, count=NUM_AGENTS, **options):
@@ -70,8 +69,8 @@ def faults_in(rounds):
 
 @pytest.mark.parametrize(
     ("strategy", "options"),
-    [(RandomSearch, {}), (ThompsonSampling, SMALL), (FTS, {"advice": "random", "schedule": 0.5, **SMALL})],
-    ids=["random", "ts", "fts"],
+    [(ThompsonSampling, SMALL), (FTS, {"advice": "random", "schedule": 0.5, **SMALL})],
+    ids=["ts", "fts"],
 )
 def test_a_fault_costs_its_agent_two_rounds_and_nobody_else_anything(strategy, options):
     whole, _ = run(strategy, count=8, **options)
@@ -94,22 +93,6 @@ def test_a_fault_costs_its_agent_two_rounds_and_nobody_else_anything(strategy, o
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"advice": "portfolio", "schedule": 0.3},
-        {"advice": "mixture", "communication": "once"},
-        {"lengthscale": "federated", "schedule": 0.3},
-    ],
-    ids=["portfolio", "mixture", "federated"],
-)
-def test_federated_runs_finish_whatever_some_agents_do(options):
-    down, *_, slow, _, _, malformed = faults_in([3, 4])
-    study, _ = run(FTS, {1: down, 2: slow, 3: malformed}, **MODEL, **options)
-    late = list(range(NUM_ROUNDS))
-    assert numbers_of(study) == [list(range(NUM_ROUNDS + 2)), late, late, late]
-
-
-@pytest.mark.parametrize(
     ("away", "tasks", "trials"),
     [
         ({1: None, 2: range(4, 99), 3: range(4)}, [2, 2, 2, 2, 2, 2, 2], [9, 0, 5, 6]),
@@ -125,14 +108,11 @@ def test_agents_that_are_away_get_no_tasks_and_begin_or_go_on_where_they_were(aw
     assert numbers_of(study) == [list(range(count)) for count in trials]
 
 
-@pytest.mark.parametrize(
-    ("kind", "mode", "reason"), [("raising", "sync", "error:12"), ("silent", "async", "late:12")]
-)
-def test_run_without_a_single_answer_ends_as_failed(kind, mode, reason):
-    grid = agents(NUM_AGENTS, faults=dict.fromkeys(range(NUM_AGENTS), Fault(kind, rounds=EVER)))
+def test_run_without_a_single_answer_ends_as_failed():
+    grid = agents(NUM_AGENTS, faults=dict.fromkeys(range(NUM_AGENTS), Fault("raising", rounds=EVER)))
     strategy = FTS(num_agents=NUM_AGENTS, seed=3, num_features=24, round_timeout=0.02)
-    with pytest.raises(ObjectiveError, match=rf"a valid reply to one of 12 tasks, got none \({reason}"):
-        strategy.start(grid, num_rounds=3, mode=mode)
+    with pytest.raises(ObjectiveError, match=r"a valid reply to one of 12 tasks, got none \(error:12"):
+        strategy.start(grid, num_rounds=3)
     study = strategy.study
     assert study.settings["runs"][0]["status"] == "failed"
     assert len(study.trials) == 0
@@ -148,14 +128,14 @@ def test_agent_that_answers_nonsense_of_every_kind_disturbs_nobody():
             content = mutate(content, rng)
         return content
 
-    study, _ = run(faults={1: Fault("malformed", rounds=range(1, 99), change=change)}, num_rounds=40)
+    study, _ = run(faults={1: Fault("malformed", rounds=range(1, 99), change=change)}, num_rounds=20)
     whole, _ = run()
     refused, replies = int(study.rounds["refused"].sum()), int(study.rounds["replies"].sum())
-    assert refused > 10
-    assert refused + replies == 4 * 40
+    assert refused > 5
+    assert refused + replies == 4 * 20
     for agent in (0, 2, 3):
         assert trials_of(study, agent)[:9] == trials_of(whole, agent)
-        assert len(trials_of(study, agent)) == 42
+        assert len(trials_of(study, agent)) == 22
     mine = numbers_of(study)[1]
     assert len(set(mine)) == len(mine), "nothing is written down twice"
 
@@ -181,12 +161,7 @@ class ComeAndGo(InProcessGrid):
 
 @pytest.mark.parametrize(
     ("algorithm", "options", "mode"),
-    [
-        ("random", {}, "sync"),
-        ("random", {}, "async"),
-        ("fts", {"num_features": 16, **SMALL}, "async"),
-        ("fed-ei", {"secure_sums": 0}, "sync"),
-    ],
+    [("fts", {"num_features": 16, **SMALL}, "async"), ("fed-ei", {"secure_sums": 0}, "sync")],
 )
 def test_agents_join_and_leave_at_any_time(algorithm, options, mode):
     strategy = STRATEGIES[algorithm](num_agents=3, seed=1, round_timeout=5.0, **options)
@@ -195,9 +170,7 @@ def test_agents_join_and_leave_at_any_time(algorithm, options, mode):
     made = numbers_of(study, 5)
     assert [sorted(trials) for trials in made] == [list(range(len(trials))) for trials in made]
     counts = [len(trials) for trials in made]
-    # fed-ei begins with two trials and an exchange without one, the others with three trials
-    all_rounds = 10 if algorithm == "fed-ei" else 12
-    assert counts[0] == counts[4] == all_rounds if mode == "sync" else counts[0] >= 10
+    assert counts[0] == counts[4] == 10 if mode == "sync" else counts[0] >= 10
     assert 3 <= counts[1] < counts[0]
     assert counts[2] >= 3
     assert 0 < counts[3] < counts[0]
@@ -213,12 +186,9 @@ def test_an_asynchronous_study_goes_on_while_nobody_is_there():
 
 BUDGET = 120
 BANDITS = {
-    "pf-pne": {},
     "pf-pne secure": {"secure_sums": 2},
     "pf-pne racing": {"variant": "racing"},
     "fed-pne": {},
-    "local-pne": {},
-    "hct": {},
     "fed1-ucb": {"noise_stddev": 0.05},
     "fn-ucb": {"budget": 12},
 }
@@ -237,7 +207,7 @@ def spent(name, faults, num_rounds=None, **options):
     return study, made, settings["budget"]
 
 
-@pytest.mark.parametrize("name", BANDITS)
+@pytest.mark.parametrize("name", ["fed-pne", "fed1-ucb"])
 def test_agents_silent_for_ever_cost_the_others_nothing(name):
     study, made, budget = spent(name, {1: Fault("silent", EVER), 3: Fault("silent", EVER[2:])})
     assert made[0] == made[2] == budget
@@ -264,7 +234,6 @@ def test_agents_that_answer_again_are_readmitted(name):
 @pytest.mark.parametrize(
     ("answers", "asked"),
     [
-        ((), [1, 2, 3, 5, 9, 17, 25, 33]),
         ((5,), [1, 2, 3, 5, 6, 7, 8, 10, 14, 22, 30, 38]),
         ((3, 4), [1, 2, 3, 4, 5, 6, 7, 9, 13, 21, 29, 37]),
     ],
@@ -282,24 +251,10 @@ def test_a_silent_agent_is_asked_less_and_less_often_and_at_once_after_it_answer
 
 
 def test_a_run_is_over_when_the_agents_that_answer_have_spent_their_budgets():
-    silent = Attendance()
-    for _ in range(MAX_MISSED - 1):
-        silent = silent.ask("ab").tell("a")
-    assert silent.responsive("ab") == ["a"]
+    gone = Attendance(("b",), {"b": MAX_MISSED - 1}).tell("")
     spent_by_a = Progress({"a": 10, "b": 4})
-    assert not silent.is_over("ab", spent_by_a, 10)
-    silent = silent.ask("b").tell("")
-    assert silent.is_over("ab", spent_by_a, 10)
-    assert not silent.is_over("ab", Progress({"a": 9, "b": 4}), 10), "an agent that answers is not finished"
-    assert not silent.ask("b").tell("b").is_over("ab", spent_by_a, 10), "the agent is back"
+    assert gone.is_over("ab", spent_by_a, 10)
+    assert not gone.is_over("ab", Progress({"a": 9, "b": 4}), 10), "an agent that answers is not finished"
+    assert not gone.ask("b").tell("b").is_over("ab", spent_by_a, 10), "the agent is back"
     everybody = Attendance(("a", "b"), {"a": MAX_MISSED, "b": MAX_MISSED}).tell("")
     assert not everybody.is_over("ab", Progress({"a": 9, "b": 4}), 10), "the network may be down"
-
-
-def test_in_async_mode_an_agent_that_returns_goes_on_where_it_was():
-    strategy = ThompsonSampling(num_agents=3, seed=1, round_timeout=5.0, **SMALL)
-    grid = agents(3, faults={2: Fault("down", [3, 4, 5])})
-    mine = strategy.start(grid, num_rounds=9, mode="async").study.trials.where(agent="2")
-    assert mine["trial"].tolist() == list(range(len(mine)))
-    assert max(mine["round"]) >= 8
-    assert not {4, 5} & set(mine["round"].tolist())

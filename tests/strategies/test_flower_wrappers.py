@@ -36,10 +36,8 @@ def refusal(act, match):
 FIXED, ADAPTIVE = (0.1, 1.0, 2), (0.1, 100)
 
 
-@pytest.mark.parametrize("kind", [FTS, RandomSearch])
-@pytest.mark.parametrize(
-    ("name", "options"), [("Server", FIXED), ("Client", FIXED), ("Server", ADAPTIVE), ("Client", ADAPTIVE)]
-)
+@pytest.mark.parametrize(("kind", "options"), [(FTS, FIXED), (RandomSearch, ADAPTIVE)])
+@pytest.mark.parametrize("name", ["Server", "Client"])
 def test_wrappers_for_differential_privacy_name_the_algorithm_that_has_it(kind, name, options):
     clipping = f"DifferentialPrivacy{name}Side{'Fixed' if options is FIXED else 'Adaptive'}Clipping"
     wrapped = getattr(flower, clipping)(kind(num_agents=2, seed=1), *options)
@@ -50,25 +48,10 @@ def test_wrappers_for_differential_privacy_name_the_algorithm_that_has_it(kind, 
 
 
 def test_a_wrapper_that_changes_no_message_works():
-    class Logged(flower.Strategy):
-        def __init__(self, inner):
-            self.inner = inner
-
-        def __getattribute__(self, name):
-            hooks = {
-                "configure_train",
-                "configure_evaluate",
-                "aggregate_train",
-                "aggregate_evaluate",
-                "summary",
-            }
-            return getattr(self.inner, name) if name in hooks else object.__getattribute__(self, name)
-
-        configure_train = configure_evaluate = aggregate_train = aggregate_evaluate = summary = None
-
-    inner = RandomSearch(num_agents=2, seed=1)
-    app = grid()
-    Logged(inner).start(app, ArrayRecord(), num_rounds=2)
+    inner, app = RandomSearch(num_agents=2, seed=1), grid()
+    hooks = flower.Strategy.__abstractmethods__
+    logged = type("Logged", (flower.Strategy,), {name: staticmethod(getattr(inner, name)) for name in hooks})
+    logged().start(app, ArrayRecord(), num_rounds=2)
     assert len(inner.finish(app).study.trials) == 2 * (3 + 1)
 
 
@@ -78,6 +61,9 @@ PROTECTING = [
     legacy_mods.fixedclipping_mod, legacy_mods.adaptiveclipping_mod, legacy_mods.LocalDpMod(**NOISE),
     legacy_mods.secagg_mod, legacy_mods.secaggplus_mod,
 ]  # fmt: skip
+
+
+WHEREVER = pytest.mark.parametrize("where", ["alone", "added", "before", "after"])
 
 
 def with_mod(where, mod):
@@ -91,7 +77,7 @@ def with_mod(where, mod):
     return ClientApp(client_fn=lambda c: TuningAgent(objective, SPACE, c, seed=1).to_client(), mods=chain), {}
 
 
-@pytest.mark.parametrize("where", ["alone", "added", "before", "after"])
+@WHEREVER
 @pytest.mark.parametrize("mod", PROTECTING, ids=range(len(PROTECTING)))
 def test_mods_that_protect_models_are_refused_at_registration(where, mod):
     app, settings = with_mod(where, mod)
@@ -99,7 +85,7 @@ def test_mods_that_protect_models_are_refused_at_registration(where, mod):
     refusal(lambda: strategy.start(grid(app), num_rounds=2), "dp-fts for differential privacy.*secure_sums")
 
 
-@pytest.mark.parametrize("where", ["alone", "added", "before", "after"])
+@WHEREVER
 @pytest.mark.parametrize("mod", [mods.arrays_size_mod, mods.message_size_mod])
 def test_mods_that_measure_work(where, mod, caplog):
     for kind, options in [(FTS, SMALL), (RandomSearch, {})]:
@@ -118,38 +104,32 @@ def test_mods_are_functions():
     refusal(lambda: client_app(objective, SPACE, mods=[3]), "mods: expected a list of Flower's mods")
 
 
-@pytest.mark.parametrize(
-    ("name", "remedy"),
-    [
-        ("fraction_train", "pass fraction"), ("fraction_fit", "pass fraction"),
-        ("fraction_evaluate", "leave it out"), ("min_train_nodes", "pass num_agents"),
-        ("min_available_clients", "pass num_agents"), ("min_evaluate_nodes", "leave it out"),
-        ("initial_parameters", "pass initial_arrays to start"), ("evaluate_fn", "pass it to start"),
-        ("weighted_by_key", "leave it out"), ("train_metrics_aggr_fn", "leave it out"),
-        ("on_fit_config_fn", "leave it out"), ("accept_failures", "leave it out"),
-    ],
-)  # fmt: skip
-def test_arguments_of_fedavg_say_what_takes_their_place(name, remedy):
-    refusal(lambda: FTS(num_agents=2, **{name: None}), f"{name}: .*got one of FedAvg; {remedy}")
+REMEDIES = {
+    "fraction_train": "pass fraction", "fraction_evaluate": "leave it out",
+    "min_train_nodes": "pass num_agents",
+    "min_available_clients": "pass num_agents",
+    "initial_parameters": "pass initial_arrays to start",
+    "evaluate_fn": "pass it to start", "train_metrics_aggr_fn": "leave it out",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REMEDIES)
+def test_arguments_of_fedavg_say_what_takes_their_place(name):
+    refusal(lambda: FTS(num_agents=2, **{name: None}), f"{name}: .*got one of FedAvg; {REMEDIES[name]}")
 
 
 ARRAYS = ArrayRecord({"layer.weight": Array(np.ones((2, 3)))})
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments", "match"),
+    ("arguments", "match"),
     [
-        (
-            RandomSearch,
-            {"initial_arrays": ARRAYS},
-            "initial_arrays: expected the arrays of an earlier result",
-        ),
-        (FTS, {"initial_arrays": ARRAYS}, "initial_arrays: expected the arrays of an earlier result"),
-        (FTS, {"evaluate_fn": 3}, r"evaluate_fn: expected evaluate_fn\(server_round, arrays\), got 3"),
-        (FTS, {"evaluate_fn": lambda arrays: None}, "evaluate_fn: .*too many positional arguments"),
-        (FTS, {"evaluate_fn": lambda number, arrays: 3.0}, "evaluate_fn: .*MetricRecord or None, got 3.0"),
-        (FTS, {"grid": None}, "grid: expected Flower's Grid, got None"),
+        ({"initial_arrays": ARRAYS}, "initial_arrays: expected the arrays of an earlier result"),
+        ({"evaluate_fn": 3}, r"evaluate_fn: expected evaluate_fn\(server_round, arrays\), got 3"),
+        ({"evaluate_fn": lambda arrays: None}, "evaluate_fn: .*too many positional arguments"),
+        ({"evaluate_fn": lambda number, arrays: 3.0}, "evaluate_fn: .*MetricRecord or None, got 3.0"),
+        ({"grid": None}, "grid: expected Flower's Grid, got None"),
     ],
 )
-def test_arguments_of_start_that_cannot_be_used_say_so(kind, arguments, match):
-    refusal(lambda: kind(num_agents=2, seed=1).start(**{"grid": grid(), "num_rounds": 1, **arguments}), match)
+def test_arguments_of_start_that_cannot_be_used_say_so(arguments, match):
+    refusal(lambda: FTS(num_agents=2, seed=1).start(**{"grid": grid(), "num_rounds": 1, **arguments}), match)

@@ -1,30 +1,22 @@
 """What a run needs, what it leaves behind and says, and how it is interrupted."""
 
 import contextlib
-import inspect
 import math
 import os
 import signal
 import threading
 import time
-import weakref
-from collections import Counter
 
 import numpy as np
 import pytest
-from federation import SPACE, agents, hill, log_lines
+from federation import agents, hill, log_lines
 from waiting import LIMIT
 
-from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.protocol import DEFAULT_TRIALS
-from fbo_flower.algorithms.records import Best, Report, ServerResults, Trials
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import FTS, FedEI, RandomSearch, RoundProgress, process
 from fbo_flower.strategies.exchange import Stopped
-from fbo_flower.strategies.recorder import Recorder
-from fbo_flower.wire.codec import Disclosure
 
 SMALL = {"num_candidates": 64, "num_path_features": 32}
 
@@ -40,23 +32,11 @@ def status(strategy):
 # -- settings ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings", "match"),
-    [
-        (RandomSearch, {"nope": 1}, "random has no option 'nope'; it has num_initial=3"),
-        (FTS, {"advise": "single"}, r"no option 'advise'; did you mean advice\?$"),
-        (FTS, {"nope": "single"}, r"advice='single'.*schedule='1-1/sqrt"),
-        (RandomSearch, {"num_initial": 0}, "num_initial"),
-        (RandomSearch, {"num_agents": 0}, "num_agents"),
-    ],
-)  # fmt: skip
-def test_unusable_settings_are_config_errors(kind, settings, match):
-    with pytest.raises(ConfigError, match=match):
-        kind(**settings)
-
-
 def test_what_cannot_run_is_refused_before_the_first_evaluation():
     calls = []
+    for settings in ({"num_initial": 0}, {"num_agents": 0}):
+        with pytest.raises(ConfigError, match=next(iter(settings))):
+            search(**settings)
     strategy = search(FTS, lengthscale=[0.1, 0.2, 0.3])
     with pytest.raises(ConfigError, match="expected 2 numbers"):
         strategy.start(agents(3, lambda c, x: calls.append(1) or 0.0), num_rounds=3)
@@ -67,15 +47,7 @@ def test_what_cannot_run_is_refused_before_the_first_evaluation():
     assert strategy.study is None
 
 
-def test_help_shows_the_algorithms_options():
-    names = list(inspect.signature(FTS).parameters)
-    assert {"num_agents", "quorum", "advice", "schedule", "num_initial"} <= set(names)
-    assert "options" not in names
-
-
-@pytest.mark.parametrize(
-    ("number", "least", "is_told"), [(2, 3, True), (3, 3, False), (2, 2, False), (2, 0, False), (1, 3, False)]
-)
+@pytest.mark.parametrize(("number", "least", "is_told"), [(2, 3, True), (2, 2, False), (1, 3, False)])
 def test_too_few_agents_for_a_secure_sum_are_told_that_they_exchange_nothing(number, least, is_told):
     found = search(FedEI, num_agents=number, secure_sums=least, num_candidates=16)
     with log_lines() as lines:
@@ -123,55 +95,6 @@ def test_numbers_and_bytes_are_counted_both_ways():
     assert 3 * (100 * 8 + 128) < up < 3 * (100 * 8 + 128 + 60)
 
 
-def test_the_last_exchange_counts_with_the_last_round():
-    recorder = Recorder("a", SearchSpace({"x": Float(0.0, 1.0)}))
-    recorder.open_round()
-    recorder.count(tasks=1, bytes_down=10, floats_down=1.0)
-    recorder.close_round(1, 1)
-    recorder.count(tasks=1, bytes_down=5, floats_down=0.5, replies=1)
-    (row,) = recorder.rounds
-    assert (row["bytes_down"], row["floats_down"]) == (15, 1.5)
-    assert (row["tasks"], row["replies"]) == (1, 0)
-
-
-@pytest.mark.parametrize(("aims", "sign"), [(Aims.of(), 1.0), (Aims.of(minimize=True), -1.0)])
-def test_a_loss_is_recorded_with_the_sign_that_its_user_knows(aims, sign):
-    """Agents send numbers of which larger is better: here 2 is the best of 1 and 2."""
-    recorder = Recorder("a", SPACE, aims)
-    recorder.open_round()
-    points = np.array([[0.25, 0.5], [0.5, 0.25]])
-    for agent, best, values in (("0", 2.0, [1.0, 2.0]), ("1", 0.0, [0.0, np.nan])):
-        failures = np.array(["", "planted"], dtype=object)
-        trials = Trials(points, np.array(values), np.arange(2), failures if agent == "1" else None)
-        recorder.record(agent, 1, Report(0, 2), Disclosure(trials, best))
-    recorder.record("2", 1, Report(0, 2), Disclosure(None, 1.0, points[0], 0.5))
-    recorder.record("3", 1, Report(0, 2), Disclosure(None, -1.0, points[1]))
-    progress = recorder.close_round(1, 1)
-    assert (progress.best, progress.mean) == (sign * 2.0, sign * 0.5)
-    found = recorder.study({"algorithm": "a", **aims.settings()}, ServerResults(recommendations={
-        "4": Best(points[0], np.nan, 3.0)
-    }))  # fmt: skip
-    assert found.trials["value"].tolist()[:3] == [sign * 1.0, sign * 2.0, 0.0]
-    assert not np.signbit(found.trials["value"][2]), "no -0.0"
-    assert found.rounds["best"].tolist() == [sign * 2.0]
-    assert found.rounds["mean_incumbent"].tolist() == [sign * 0.5]
-    values = {agent: best.get("value", best.get("mean")) for agent, best in found.best.items()}
-    assert values == {"0": sign * 2.0, "1": 0.0, "2": sign * 1.0, "3": sign * -1.0, "4": sign * 3.0}
-    assert recorder.numbers_since(Counter())["best"] == sign * 2.0
-    assert found.best_value == sign * 3.0
-
-
-def test_a_recommendation_holds_until_an_agent_discloses_trials_without_one():
-    recorder, points = Recorder("a", SPACE), np.array([[0.25, 0.5]])
-    trials = Trials(points, np.array([2.0]), np.arange(1))
-    recorder.open_round()
-    recorder.record("0", 1, Report(0, 1), Disclosure(trials, 1.0, points[0], 0.5))
-    recorder.record("0", 1, Report(0, 0), Disclosure(None, 1.0))
-    assert recorder.recommended["0"]["mean"] == 0.5, "a report that discloses no trials changes nothing"
-    recorder.record("0", 2, Report(1, 1), Disclosure(trials, 2.0))
-    assert recorder.recommended == {}, "the best trial is the best again"
-
-
 def test_fraction_asks_one_agent_at_least():
     study = search(fraction=0.01).start(agents(), num_rounds=4).study
     assert study.rounds["tasks"].tolist() == [1] * 4
@@ -185,31 +108,19 @@ def test_fraction_asks_one_agent_at_least():
     [
         ({"best": 0.5}, "best 0.5000, mean 0.2500"),
         ({"disclosed": False}, "values not disclosed"),
-        ({"disclosed": False, "replies": 0}, "no value yet"),
         ({}, "no value yet"),
         ({"limited": True}, "no trial holds the limits yet"),
-        ({"limited": True, "best": 0.5}, "best 0.5000, mean 0.2500"),
-        ({"limited": True, "disclosed": False}, "values not disclosed"),
-        ({"limited": True, "feasible": 0}, "no trial holds the limits yet"),
         ({"limited": True, "feasible": 2}, "2 feasible trials"),
         ({"feasible": 0}, "0 feasible trials"),
     ],
 )
 def test_the_line_of_a_round_says_what_is_known_of_the_values(numbers, text):
-    replies = numbers.pop("replies", 2)
     best = numbers.pop("best", math.nan)
-    progress = RoundProgress(1, best, 0.25, replies, 3, 4, 1, 1.0, evaluations=5, **numbers)
-    assert str(progress) == (
-        f"{text}, {replies} replies, 3 lost, 4 refused; 1 of 5 evaluations failed, the reason is in the log "
-        "of the agent"
-    )
+    progress = RoundProgress(1, best, 0.25, 2, 3, 4, 1, 1.0, evaluations=5, **numbers)
+    assert str(progress).startswith(f"{text}, 2 replies, 3 lost, 4 refused; 1 of 5 evaluations failed, the ")
 
 
 # -- interruptions -----------------------------------------------------------------------------
-
-
-def lost_nowhere():
-    raise KeyboardInterrupt
 
 
 def swallowed():
@@ -224,27 +135,7 @@ def turned_into_another_error():
         raise RuntimeError("a worker has died") from None
 
 
-def lost_in_a_callback():
-    class Thing:
-        pass
-
-    thing = Thing()
-    kept = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
-    del thing
-    assert kept() is None
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(
-    ("losing", "mode"),
-    [
-        (lost_nowhere, "sync"),
-        (swallowed, "sync"),
-        (swallowed, "async"),
-        (turned_into_another_error, "async"),
-        (lost_in_a_callback, "sync"),
-    ],
-)
+@pytest.mark.parametrize(("losing", "mode"), [(swallowed, "sync"), (turned_into_another_error, "async")])
 def test_ctrl_c_ends_a_run_also_if_the_exception_gets_lost(losing, mode, tmp_path):
     def interrupted(config, context):
         if context.agent == "1" and context.trial == 5:
@@ -283,28 +174,15 @@ def test_a_run_whose_superlink_is_gone_ends_and_frees_its_journal(tmp_path, monk
 
 
 def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():
-    caught, second_round, told_to_stop = [], threading.Event(), threading.Event()
-
-    def pause(progress):
+    def stop(progress):
         if progress.server_round == 2:
-            second_round.set()
-            assert told_to_stop.wait(LIMIT)
+            thread = threading.Thread(target=strategy.stop)
+            thread.start()
+            thread.join(LIMIT)
 
-    strategy = search(callbacks=[pause])
-
-    def work():
-        try:
-            strategy.start(agents(), num_rounds=100)
-        except Stopped as stopped:
-            caught.append(stopped)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    assert second_round.wait(LIMIT)
-    strategy.stop()
-    told_to_stop.set()
-    thread.join(LIMIT)
-    assert caught
+    strategy = search(callbacks=[stop])
+    with pytest.raises(Stopped):
+        strategy.start(agents(), num_rounds=100)
     assert status(strategy) == "interrupted"
     assert strategy.study.rounds["round"].tolist() == [1, 2]
     strategy.start(agents(), num_rounds=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from amounts import slow
 from federation import agents
 from flwr.app import ConfigRecord, RecordDict
 from grouped import grouped
@@ -25,16 +24,12 @@ SPACE = SearchSpace(
 FIXED = {"0": {"y": 0.25, "kernel": "b"}, "2": {"depth": 4}}
 SMALL = {"num_candidates": 32, "num_path_features": 16}
 OPTIONS = {
-    "random": {},
     "ts": {"integer_moves": True, **SMALL},
-    "ei": {"num_candidates": 32},
     "fts": {"num_features": 16, **SMALL},
     "dp-fts": {"num_features": 8, "num_regions": 2, **SMALL},
     "fed-ei": {"secure_sums": 0, "num_candidates": 32},
     "rgpe": {"num_features": 16, "num_candidates": 32},
-    "taf": {"num_features": 16, "num_candidates": 32},
 }
-BOTH_MODES = pytest.mark.parametrize("mode", ["sync", "async"])
 
 
 def hill(config, data):
@@ -43,7 +38,8 @@ def hill(config, data):
 
 
 def run(algorithm="random", num_rounds=9, mode="sync", **more):
-    given = {"agents": 4, "algorithm": algorithm, "options": OPTIONS[algorithm], "num_rounds": num_rounds}
+    options = OPTIONS.get(algorithm, {})
+    given = {"agents": 4, "algorithm": algorithm, "options": options, "num_rounds": num_rounds}
     durations = log_normal() if mode == "async" else None
     arguments = grouped(**given | more, mode=mode, durations=durations)
     return simulate(hill, SPACE, seed=2, engine="inline", **arguments)
@@ -58,9 +54,8 @@ def done(study, names="0123"):
 
 @pytest.mark.parametrize(
     ("algorithm", "mode"),
-    [("random", "sync"), ("random", "async"), ("ei", "sync"), ("fts", "async"), ("fed-ei", "sync"),
-     ("fed-ei", "async"), ("rgpe", "sync")],
-)  # fmt: skip
+    [("random", "async"), ("fts", "async"), ("fed-ei", "sync"), ("rgpe", "sync")],
+)
 def test_an_agent_makes_its_budget_and_the_others_go_on(algorithm, mode):
     study = run(algorithm, mode=mode, max_trials={"0": 2, "1": 7})
     assert done(study, "01") == [2, 7]  # 2 of its 3 initial trials
@@ -70,10 +65,7 @@ def test_an_agent_makes_its_budget_and_the_others_go_on(algorithm, mode):
     assert len(study.rounds) == 9
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "num_rounds"),
-    [("pf-pne", None), ("fed-pne", 60), ("hct", None), ("fed1-ucb", None), ("fn-ucb", 60)],
-)
+@pytest.mark.parametrize(("algorithm", "num_rounds"), [("pf-pne", None), ("fed1-ucb", None), ("fn-ucb", 60)])
 def test_a_bandit_goes_on_without_an_agent_whose_budget_is_used_up(algorithm, num_rounds):
     budget = 12 if algorithm == "fn-ucb" else 60
     grid = agents(4, node_configs={3: {"max_trials": 10}, 2: {"max_trials": budget // 2}})
@@ -85,7 +77,7 @@ def test_a_bandit_goes_on_without_an_agent_whose_budget_is_used_up(algorithm, nu
     assert made[2] <= budget // 2
 
 
-@BOTH_MODES
+@pytest.mark.parametrize("mode", ["sync", "async"])
 def test_an_agent_takes_part_in_its_share_of_the_rounds(mode):
     study = run(mode=mode, num_rounds=20, participation={"0": 0.5, "1": 0.1}, options={"num_initial": 1})
     made = done(study)
@@ -93,10 +85,8 @@ def test_an_agent_takes_part_in_its_share_of_the_rounds(mode):
         assert made == [10, 2, 20, 20]
     else:
         rounds = [len(set(study.trials.where(agent=a)["round"].tolist())) for a in "01"]
-        assert made[0] >= 5
-        assert made[1] >= 1
-        assert rounds[0] <= 11
-        assert rounds[1] <= 3
+        assert made[0] >= 5 <= rounds[0] <= 11
+        assert made[1] >= 1 <= rounds[1] <= 3
 
 
 def test_shares_of_rounds_are_even_and_seeded():
@@ -107,12 +97,11 @@ def test_shares_of_rounds_are_even_and_seeded():
     assert len({takes_part(7, str(a), 1, 0.5) for a in range(20)}) == 2
 
 
-@BOTH_MODES
-def test_a_resumed_study_remembers_who_has_nothing_left(mode, tmp_path):
+def test_a_resumed_study_remembers_who_has_nothing_left(tmp_path):
     def study(num_rounds, **keep):
         keep = Keep(**keep) if keep else None
         shares = {"max_trials": {"0": 2, "1": 5}, "participation": {"2": 0.5}}
-        return run("random", num_rounds, mode, keep=keep, **shares)
+        return run("random", num_rounds, "async", keep=keep, **shares)
 
     whole = study(6)
     study(4, journals=tmp_path)
@@ -128,14 +117,6 @@ def test_an_operator_overrides_the_budget_of_the_app_and_may_raise_it(tmp_path):
         strategy = RandomSearch(num_agents=2, seed=1, num_initial=1)
         study = strategy.start(grid, num_rounds=10, journal=tmp_path / "study.db", resume=True).study
         assert done(study, "01") == expected
-
-
-def test_an_agent_without_a_budget_left_is_told_apart_at_registration(tmp_path):
-    for expected in ([6, 2], [6, 0]):  # a second study of the same devices
-        grid = agents(2, journals=tmp_path, node_configs={1: {"max_trials": 2}})
-        study = RandomSearch(num_agents=2, seed=1, num_initial=1).start(grid, num_rounds=6).study
-        assert done(study, "01") == expected
-        assert study.rounds["failures"].sum() == 0
 
 
 # -- fixed parameters --------------------------------------------------------------------------
@@ -159,7 +140,7 @@ def test_fixed_parameters_keep_their_values_and_the_others_are_tuned(algorithm):
 def test_algorithms_that_choose_points_for_all_refuse_with_a_sentence():
     refusing = {name for name in ALGORITHMS if make_algorithm(name, {}).needs_all_parameters}
     assert refusing >= {"pf-pne", "hct", "fed1-ucb", "fn-ucb", "co-kg", "rfms"}
-    assert not refusing & OPTIONS.keys()
+    assert not refusing & {"random", "ei", "taf", *OPTIONS}
     app = client_app(lambda config, context: 0.5, SPACE, seed=1, fixed={"depth": 2})
     with pytest.raises(ConfigError, match="tunes all parameters, because all agents evaluate"):
         PFPNE(num_agents=1, seed=1, budget=20, wait_seconds=0.1).start(InProcessGrid(app, 1), num_rounds=2)
@@ -188,30 +169,3 @@ def test_a_registration_names_the_parameters_and_no_value():
             read_registration(7, registration(fixed))
     with pytest.raises(ConfigError, match="expected an integer"):
         client_app(hill, SPACE, seed=1, fixed={"depth": 99})
-
-
-CUBE = SearchSpace({name: Float(0.0, 1.0) for name in ("x", "y", "z")})
-
-
-def bowl(config, shift):
-    return -sum((config[name] - 0.35 - shift) ** 2 for name in ("x", "y", "z"))
-
-
-@slow
-def test_agents_with_fixed_parameters_gain_from_similar_others_and_do_them_no_harm():
-    """Mean best value after 5 evaluations, `fed-ei` against `ei` alone, from the same two random points."""
-    agents = Agents([0.0, 0.02, 0.04, 0.06, 0.03, 0.01], fixed={"0": {"z": 0.2}, "1": {"y": 0.6}})
-    gains = {"some": 0.0, "all": 0.0}
-    for seed in range(4):
-        best = {}
-        for name, options, num_rounds in (("fed-ei", {"secure_sums": 0}, 5), ("ei", {}, 4)):
-            algorithm = make_algorithm(name, {"num_initial": 2, **options})
-            given = {"algorithm": algorithm, "num_rounds": num_rounds, "seed": seed, "engine": "inline"}
-            study = simulate(bowl, CUBE, agents=agents, **given)
-            assert len(study.trials) == 6 * 5
-            best[name] = [study.best[a]["value"] for a in "012345"]
-        gain = [one - two for one, two in zip(best["fed-ei"], best["ei"], strict=True)]
-        gains["some"] += sum(gain[:2])
-        gains["all"] += sum(gain[2:])
-    assert gains["all"] > 0.0
-    assert gains["some"] > -0.1, "of 8 agents together"

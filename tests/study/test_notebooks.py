@@ -19,7 +19,7 @@ def score(config, site):
 
 @pytest.fixture(scope="module")
 def study():
-    return simulate(score, SPACE, {"north": 0, "south": 1, "east": 2}, "ei", 20, engine="inline")
+    return simulate(score, SPACE, {"north": 0, "south": 1, "east": 2}, "random", 20, engine="inline")
 
 
 def test_studies_and_tables_are_shown_as_html(study):
@@ -43,7 +43,7 @@ def test_a_figure_is_shown_as_a_picture_and_with_plotly_says_what_trials_were(st
     if find_spec("plotly"):
         from fbo_flower.reports.figures import hover_figure
 
-        both = Study.merge([study, study.relabel("ei", "other")])
+        both = Study.merge([study, study.relabel("random", "other")])
         for held in (study, both):
             page = json.dumps(hover_figure(held).to_plotly_json(), default=list)
             assert "north, trial 3" in page
@@ -58,15 +58,15 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(
     ("stream", "verbose", "lines", "overwritten"),
-    [(Terminal, None, 1, 14), (Terminal, False, 0, 0), (io.StringIO, None, 0, 0), (io.StringIO, True, 14, 0)],
+    [(Terminal, None, 1, 8), (io.StringIO, None, 0, 0), (io.StringIO, True, 8, 0)],
 )
 def test_progress_is_one_line_at_a_terminal_and_off_in_scripts(
     monkeypatch, stream, verbose, lines, overwritten
 ):
     written = stream()
     monkeypatch.setattr(sys, "stderr", written)
-    simulate(score, SPACE, 2, "random", 5, engine="inline", verbose=verbose, minimize=True)
+    simulate(score, SPACE, 2, "random", 2, engine="inline", verbose=verbose, minimize=True)
     shown = written.getvalue()
     assert (shown.count("\n"), shown.count("\r")) == (lines, overwritten)
     if lines:
-        assert "round 5/5, 14 trials, best " in shown
+        assert "round 2/2, 8 trials, best " in shown

@@ -1,7 +1,6 @@
 """Studies: sorted, checked, equal after a save, and named in the error where a file is damaged."""
 
 import math
-import os
 import shutil
 import sys
 from collections import Counter
@@ -80,34 +79,29 @@ def test_the_best_of_each_agent_is_its_first_best_trial_and_the_best_of_all_is_d
         changed(study, trials=[]).best_config  # noqa: B018
     with pytest.raises(AttributeError, match="a Study has no best_params; here that is best_config, or best"):
         study.best_params  # noqa: B018
-    assert not hasattr(study, "bestvalue")
     pytest.importorskip("matplotlib", reason="needs the extra simulation")
     assert len(study.plot(title="mine").axes) > 1
     study.report(tmp_path / "page.html")
     assert "</html>" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-def test_a_recommendation_may_come_without_trials(tmp_path):
-    best = {"algorithm": "ts", "agent": "1", "value": 0.5, "config": {"C": 1}}
-    made_study([], recommendations=[best]).save(tmp_path)
-    assert Study.load(tmp_path).best == {"1": {"config": {"C": 1}, "value": 0.5, "algorithm": "ts"}}
-
-
 def test_equal_studies_are_saved_as_equal_bytes_and_are_equal_when_loaded(study, tmp_path):
     rows = [{**row, "config": dict(reversed(row["config"].items()))} for row in study.trials][::-1]
     other = Study(dict(reversed(study.settings.items())), Table.from_rows(rows, TRIALS), study.rounds)
     assert other == study
+    known = {"algorithm": "ts", "agent": "2", "evaluations": 1, "cumulative": 0.5, "simple": 0.25}
+    regret = Table.from_rows([known], REGRET)
+    with_regret = Study(study.settings, study.trials, study.rounds, regret)
+    with_regret.save(tmp_path / "deep" / "er")
+    assert Study.load(tmp_path / "deep" / "er") == with_regret
     study.save(tmp_path / "deep" / "er")
     other.save(tmp_path / "b")
     loaded = Study.load(tmp_path / "deep" / "er")
-    loaded.save(tmp_path / "c")
     assert loaded == study
     assert loaded.best == study.best
-    files = sorted(os.listdir(tmp_path / "deep" / "er"))
-    assert files == ["best.json", "rounds.csv", "study.json", "trials.csv"]
-    for name in files:
-        content = (tmp_path / "deep" / "er" / name).read_bytes()
-        assert content == (tmp_path / "b" / name).read_bytes() == (tmp_path / "c" / name).read_bytes()
+    files = {path.name: path.read_bytes() for path in (tmp_path / "deep" / "er").iterdir()}
+    assert files.keys() == {"best.json", "rounds.csv", "study.json", "trials.csv"}, "regret.csv is gone"
+    assert files == {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()}
 
 
 @given(rows=st.lists(st.tuples(TEXT, TEXT, st.floats(), CONFIGS), max_size=6), name=TEXT)
@@ -120,16 +114,6 @@ def test_every_study_survives_its_directory(tmp_path_factory, rows, name):
     loaded = Study.load(directory)
     assert loaded == study
     assert loaded.algorithms == study.algorithms
-
-
-def test_regret_is_kept_where_it_is_known_and_an_old_file_goes(study, tmp_path):
-    known = {"algorithm": "ts", "agent": "2", "evaluations": 1, "cumulative": 0.5, "simple": 0.25}
-    with_regret = Study(study.settings, study.trials, study.rounds, Table.from_rows([known], REGRET))
-    with_regret.save(tmp_path)
-    assert Study.load(tmp_path) == with_regret
-    study.save(tmp_path)
-    assert not (tmp_path / "regret.csv").exists()
-    assert len(Study.load(tmp_path).regret) == 0
 
 
 def test_merged_studies_come_apart_again_and_two_runs_of_one_algorithm_need_two_labels(study, tmp_path):
@@ -160,7 +144,6 @@ def test_merged_studies_come_apart_again_and_two_runs_of_one_algorithm_need_two_
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schema": 1}, "expected schema 2, got 1"),
         ({"schema": True}, "expected schema 2, got True"),
         ({"runs": 3}, "runs: expected a list"),
         ({"runs": [{}]}, r"runs\[0\].algorithm: expected a str"),
@@ -184,27 +167,25 @@ def test_a_study_is_read_only_and_refuses_tables_with_other_columns(study):
 
 MISSING = None
 NESTED = "[" * 100_000
+EMPTY_ROUNDS = ",".join(ROUNDS) + "\n"
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("study.json", MISSING, "no such file"),
-        ("trials.csv", MISSING, "cannot be read"),
         ("rounds.csv", MISSING, "cannot be read"),
         ("best.json", MISSING, "no such file"),
-        ("study.json", "{", "expected JSON"),
         ("study.json", "[]", "settings: expected a dict, got list"),
         ("study.json", "\0", "expected JSON"),
         ("study.json", NESTED, "expected JSON"),
-        ("study.json", '{"schema": 7}', "expected schema 2, got 7"),
         ("study.json", '{"schema": 2, "runs": []}', "tables: expected a dict"),
         ("study.json", '{"schema": 2, "tables": {"trials": 3}}', "tables.trials: expected a dict"),
         ("best.json", "[]", "best: expected a dict"),
-        ("best.json", NESTED, "expected JSON"),
         ("best.json", '{"ts": {"1": {"value": "high", "config": {}}}}', "expected real values"),
         ("best.json", '{"ts": {"1": {"value": 1}}}', "expected the columns"),
         ("trials.csv", "algorithm\n", "expected the header"),
+        ("rounds.csv", EMPTY_ROUNDS, r"expected 2 rows as study\.json says, got 0"),
     ],
 )
 def test_a_missing_or_malformed_file_is_named(study, tmp_path, name, content, message):
@@ -215,16 +196,6 @@ def test_a_missing_or_malformed_file_is_named(study, tmp_path, name, content, me
     with pytest.raises(ConfigError, match=message) as caught:
         Study.load(tmp_path)
     assert str(tmp_path / name) in str(caught.value)
-
-
-def test_a_truncated_table_is_noticed_and_a_directory_that_cannot_be_written_is_named(study, tmp_path):
-    study.save(tmp_path)
-    lines = (tmp_path / "trials.csv").read_text().splitlines(keepends=True)
-    (tmp_path / "trials.csv").write_text("".join(lines[:-1]))
-    with pytest.raises(ConfigError, match=r"expected 4 rows as study\.json says, got 3"):
-        Study.load(tmp_path)
-    with pytest.raises(ConfigError, match=r"rounds\.csv.*cannot be written"):
-        study.save(tmp_path / "rounds.csv")
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -251,12 +222,12 @@ def saved(tmp_path_factory):
 BYTES = [kind for kind in IN_BYTES + IN_ITS_PLACE[:4] if "page" not in kind.__name__ and kind != IN_BYTES[2]]
 
 
-@pytest.mark.parametrize("name", ["study.json", "best.json", "trials.csv", "rounds.csv", "messages"])
+@pytest.mark.parametrize("name", ["study.json", "trials.csv", "messages"])
 def test_a_damaged_file_ends_in_a_config_error_that_names_the_study(saved, tmp_path, name):
     (messages,) = (saved / "messages").glob("*.npz")
     outcomes = Counter()
     for kind in BYTES:
-        for seed in range(examples(8, 3)):
+        for seed in range(examples(4, 3)):
             directory = tmp_path / f"{kind.__name__} {seed}"
             shutil.copytree(saved, directory)
             file = messages.relative_to(saved) if name == "messages" else Path(name)
@@ -277,10 +248,10 @@ def test_a_damaged_file_ends_in_a_config_error_that_names_the_study(saved, tmp_p
 @pytest.mark.parametrize(
     "text",
     [
-        NESTED, "[1]", "7", '"text"', "{}", '{"contestants": 7}', '{"contestants": [7]}',
-        '{"contestants": [], "seed": "x"}', '{"contestants": [{"label": 1, "algorithm": "ts"}]}',
+        NESTED, "7", "{}", '{"contestants": 7}', '{"contestants": [7]}', '{"contestants": [], "seed": "x"}',
+        '{"contestants": [{"label": 1, "algorithm": "ts"}]}',
     ],
-    ids=range(9),
+    ids=range(7),
 )  # fmt: skip
 def test_damaged_settings_of_a_simulation_are_one_line_that_says_what_to_do(tmp_path, capsys, text):
     (tmp_path / "simulate.json").write_text(text)
@@ -306,16 +277,6 @@ def test_incumbents_keep_the_best_through_failures():
         incumbents(Table.from_rows([trial("1", 0, 0.1), trial("1", 0, 0.1, "fts")], TRIALS))
 
 
-@given(values=st.lists(st.lists(st.floats(-9, 9) | st.just(NAN), min_size=1, max_size=6), min_size=1))
-def test_incumbents_are_running_maxima(values):
-    rows = [trial(str(i), k, value) for i, own in enumerate(values) for k, value in enumerate(own)]
-    _, curves = incumbents(Table.from_rows(rows, TRIALS))
-    for own, curve in zip(values, curves, strict=True):
-        known = [[value for value in own[: k + 1] if not math.isnan(value)] for k in range(len(own))]
-        expected = [max(before, default=NAN) for before in known] + [NAN] * (len(curve) - len(own))
-        np.testing.assert_array_equal(curve, expected)
-
-
 # pandas
 
 
@@ -335,20 +296,21 @@ def test_a_missing_pandas_names_the_extra_in_one_line(monkeypatch, asked):
 
 
 def test_a_trial_is_a_row_of_the_data_frame_and_a_parameter_is_a_column():
-    pytest.importorskip("pandas")
-    study, frame = frame_of({"C": 1.0, "value": 3}, {"C": 10.0, "value": 4})
+    pandas = pytest.importorskip("pandas")
+    rows = [{"algorithm": "ts", "agent": "007", "trial": 0, "started": 1.7e9, "ended": 1.7e9 + 90.5}]
+    study, frame = frame_of({"C": 1.0, "value": 3}, {"C": 10.0, "value": 4}, times=rows)
+    assert frame["started"][0] == pandas.Timestamp(1.7e9, unit="s", tz="UTC")
+    assert frame["started"].isna().tolist() == [False, True]
+    assert (frame["ended"] - frame["started"]).dt.total_seconds()[0] == 90.5
     names = "algorithm agent round trial value state started ended config.C config.value pulls regret failure"
     assert list(frame.columns) == names.split()
     assert frame["agent"].tolist() == ["007", "007"]
     assert frame["config.C"].tolist() == [1.0, 10.0]
-    assert frame["config.value"].dtype == np.int64
     assert frame["state"].tolist() == ["succeeded", "failed"]
     assert frame["failure"].tolist() == ["", "diverged"]
     frame.loc[0, "value"] = 7.0
     assert study.trials["value"][0] == 0.5, "a copy"
-    nothing = made_study([]).to_dataframe()
-    assert len(nothing) == 0
-    assert "state" in nothing.columns
+    assert "state" in made_study([]).to_dataframe().columns
 
 
 def test_an_inactive_parameter_is_missing_in_the_data_frame_and_mixed_choices_keep_their_types():
@@ -361,17 +323,3 @@ def test_an_inactive_parameter_is_missing_in_the_data_frame_and_mixed_choices_ke
     assert pandas.isna(frame.loc[0, "config.degree"])
     assert [type(value) for value in frame["config.depth"]] == [int, str]
     assert frame["config.fit"].dtype == np.bool_
-
-
-def test_a_trial_has_the_times_of_its_agent_in_the_data_frame_and_unknown_ones_are_missing():
-    pandas = pytest.importorskip("pandas")
-    rows = [
-        {"algorithm": "ts", "agent": "007", "trial": 2, "started": 1.8e9, "ended": 1.8e9 + 90.5},
-        {"algorithm": "ts", "agent": "007", "trial": 0, "started": 1.7e9, "ended": 1.7e9 + 0.25},
-        {"algorithm": "ts", "agent": "7", "trial": 1, "started": 1.6e9, "ended": 1.6e9},
-    ]
-    _, frame = frame_of({"C": 1.0}, {"C": 2.0}, {"C": 3.0}, times=rows)
-    assert frame["started"][0] == pandas.Timestamp(1.7e9, unit="s", tz="UTC")
-    assert frame["started"].isna().tolist() == [False, True, False]
-    seconds = (frame["ended"] - frame["started"]).dt.total_seconds()
-    assert seconds.dropna().tolist() == [0.25, 90.5]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from fbo_flower.errors import ConfigError, printable
 from fbo_flower.study import table as tables
-from fbo_flower.study.schema import TRIALS
 from fbo_flower.study.table import Table, guard, unguard
 
 EVIL = "=cmd|' /C calc'!A1\x1b[2J\x1b]0;owned\x07\n\r\u202egnp.exe\x9b31m"
@@ -45,9 +44,7 @@ def test_a_table_has_columns_rows_and_a_length_and_cannot_be_written_to():
     [
         ({"a": [1], "b": [1, 2]}, {}, "one length"),
         ({"a": ["1"]}, {"a": "real"}, "expected real values, got str"),
-        ({"a": [1.5]}, {"a": "integer"}, "expected integer values, got float"),
         ({"a": [True]}, {"a": "integer"}, "expected integer values, got bool"),
-        ({"a": [True]}, {"a": "real"}, "expected real values, got bool"),
         ({"a": [2**70]}, {"a": "integer"}, "64 bits"),
         ({"a": [None]}, {"a": "text"}, "expected text values, got NoneType"),
         ({"a": np.zeros((2, 2))}, {}, "1 dimension"),
@@ -66,17 +63,11 @@ def test_unknown_columns_and_rows_with_other_columns_are_named():
         Table.from_rows([{"a": 1}, {"a": 1, "b": 2}], ["a"])
     with pytest.raises(ConfigError, match="expected the columns"):
         Table.concatenate([Table({"a": [1]}), Table({"a": [1.0]})])
-
-
-def test_concatenated_tables_keep_kinds_even_without_rows():
-    empty, full = Table({"a": []}, {"a": "real"}), Table({"a": [1.5]})
-    assert Table.concatenate([empty, full]) == full
-    assert Table.concatenate([Table.from_rows([], TRIALS)] * 2).kinds == TRIALS
+    assert Table.concatenate([Table({"a": []}, {"a": "real"}), Table({"a": [1.5]})]) == Table({"a": [1.5]})
 
 
 def test_equality_tells_types_in_configs_apart():
     assert Table({"config": [{"C": 1}]}) != Table({"config": [{"C": 1.0}]})
-    assert Table({"config": [{"C": 1}]}) != Table({"config": [{"C": True}]})
     assert Table({"config": [{"C": None}]}) != Table({"config": [{}]})
     assert Table({"config": [{"a": 1, "b": 2}]}) == Table({"config": [{"b": 2, "a": 1}]})
     assert Table({"value": [math.nan]}) == Table({"value": [math.nan]})
@@ -162,23 +153,18 @@ def test_a_file_that_another_program_saved_reads_the_same(ending, tmp_path):
     ("content", "layout", "message"),
     [
         (b"a,b\n1,2\n\n", {"a": "text", "b": "text"}, "row 1: expected 2 cells, got 0"),
-        (b"a\n1\n\n", {"a": "text"}, "row 1: expected 1 cells, got 0"),
         (b'a,b\n1,2\n"3",4\n5,6,7\n', {"a": "text", "b": "text"}, "row 2: expected 2 cells, got 3"),
         (b"", {"a": "text"}, "expected the header"),
         (b"b\n1\n", {"a": "text"}, r"expected the header \['a'\], got \['b'\]"),
-        (b"a,b\n1\n", {"a": "text", "b": "text"}, "row 0: expected 2 cells, got 1"),
         (b"a\nx\n", {"a": "integer"}, "'a': expected integer cells"),
         (b"a\n99999999999999999999\n", {"a": "integer"}, "integer"),
-        (b"a\nx\n", {"a": "real"}, "'a': expected real cells"),
         (b"a\nTrue\n", {"a": "boolean"}, "expected boolean cells"),
         (b'a\n"x\n', {"a": "text"}, "unexpected end"),
         (b"a\n\xff\n", {"a": "text"}, "expected a text in UTF-8, got the byte 0xff"),
         (b"a\n'\\q\n", {"a": "text"}, "not an escape"),
         (b"c.x\n[1]\n", {"c": {"x": "json"}}, "not a JSON scalar"),
         (b"c.x\n" + b"[" * 100_000 + b"\n", {"c": {"x": "json"}}, "expected json cells"),
-        (b"c.x\n1\n", {"c": {"x": "config"}}, "expected a kind"),
         (b"c.x\n1\n", {"c": {"x": ["text"]}}, "expected a kind"),
-        (b"a\n1\n", {"a": "pickle"}, "expected a kind"),
         (b"a\n1\n", {"a": []}, "expected a kind among"),
     ],
 )

@@ -33,18 +33,17 @@ def test_an_evil_agent_reaches_neither_log_nor_terminal_nor_spreadsheet(tmp_path
     def objective(config, context):
         if context.trial == 0:
             raise ValueError(EVIL)
-        if context.agent == "1":
-            raise RuntimeError(EVIL)  # fails the whole task only if the agent does not catch it
         return config["x"]
 
-    def forged(content):
-        raise RuntimeError(EVIL)
+    def evil_name(content):
+        content["config"]["agent"] = EVIL
+        return content
 
     faults = {
-        2: Fault("malformed", rounds=[2], change=forged),
+        2: Fault("malformed", rounds=[2], change=evil_name),
         3: Fault("malformed", rounds=[0], change=evil_name),
     }
-    grid = Answering(client_app(objective, space, seed=1, disclose="trials"), 4, faults=faults)
+    grid = InProcessGrid(client_app(objective, space, seed=1, disclose="trials"), 4, faults=faults)
     strategy = RandomSearch(num_agents=3, seed=1, label="=label", wait_seconds=5.0)
     study = strategy.start(grid, num_rounds=3).study
     for record in caplog.records:
@@ -61,24 +60,6 @@ def test_an_evil_agent_reaches_neither_log_nor_terminal_nor_spreadsheet(tmp_path
     console.print(render_table(summarise(study)))
     assert "\x1b[31m" not in console.export_text()
     assert "\x1b" not in to_markdown(summarise(study))
-
-
-class Answering(InProcessGrid):
-    """Turns an exception in a fault into an error message with its text."""
-
-    def _deliver(self, message_id, message, server_round):
-        from flwr.app import Error, Message
-
-        try:
-            super()._deliver(message_id, message, server_round)
-        except RuntimeError as error:
-            self._replies[message_id] = 0.0, Message(Error(code=2, reason=str(error)), reply_to=message)
-
-
-def evil_name(content):
-    for record in content.config_records.values():
-        record["agent"] = EVIL
-    return content
 
 
 def test_ledger_warnings_and_doctor_print_no_control_characters(tmp_path, capsys):

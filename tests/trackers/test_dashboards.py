@@ -1,28 +1,22 @@
-"""A running study in TensorBoard, MLflow and Weights & Biases, read back with each one's own reader."""
+"""A running study in TensorBoard and MLflow, read back by their own readers, and in Weights & Biases."""
 
 import json
 import math
-import struct
-from contextlib import suppress
+import sys
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from unittest.mock import Mock
+from types import ModuleType
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from tracked import SPACE, tune
-from waiting import wait_until
 
 from fbo_flower.study.trial import Trial
 from fbo_flower.trackers import MLflowTracker, RoundInfo, StudyInfo, TensorBoardTracker, WandbTracker
 from fbo_flower.trackers.dashboards import AGENT, STUDY
 
-BLOCK, FULL, LAST = 32768, 1, 4  # of LevelDB's log format
 TRACKERS = {"tensorboard": TensorBoardTracker, "mlflow": MLflowTracker, "wandb": WandbTracker}
-
-
-@pytest.fixture(params=TRACKERS)
-def kind(request):
-    return with_package(request.param)
 
 
 def with_package(kind):
@@ -32,21 +26,22 @@ def with_package(kind):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_outside(tmp_path, monkeypatch):
+def wandb(monkeypatch):
+    """Stand in for W&B, whose files have no reader: a module that keeps what it is told."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / "own"))
-    yield
-    if find_spec("wandb") is not None:
-        import wandb
+    module = ModuleType("wandb")
+    module.__spec__ = ModuleSpec("wandb", None)
+    for name in ("init", "Settings", "Table"):
+        setattr(module, name, MagicMock())
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    return module
 
-        wandb.teardown()
 
-
-def series(kind, directory):
+@pytest.fixture
+def series(wandb):
     """Return what a tracker has written: agent, or "" for rounds -> name -> (step, value) pairs."""
-    readers = {"tensorboard": of_tensorboard, "mlflow": of_mlflow, "wandb": of_wandb}
-    return readers[kind](directory)
+    readers = {"tensorboard": of_tensorboard, "mlflow": of_mlflow, "wandb": lambda _: of_wandb(wandb)}
+    return lambda kind, directory: readers[kind](directory)
 
 
 def of_tensorboard(directory):
@@ -86,9 +81,14 @@ def of_mlflow(directory):
     }
 
 
-def of_wandb(directory):
+def logged(wandb):
+    """Return the rows that a run of W&B has logged."""
+    return [call.args[0] for call in wandb.init.return_value.log.call_args_list]
+
+
+def of_wandb(wandb):
     found = {}
-    for row in wandb_run(directory)[0]:
+    for row in logged(wandb):
         for name, value in row.items():
             where, _, rest = name.partition("/")
             agent, _, own = ("", "", rest) if where == "rounds" else rest.partition("/")
@@ -98,71 +98,18 @@ def of_wandb(directory):
     return found
 
 
-def wandb_run(directory):
-    """Return the rows of the history, the config and the exit code of the run in a directory.
-
-    The service of W&B writes them from a process of its own, the exit code last.
-    """
-    from google.protobuf.message import DecodeError
-
-    def has_ended():
-        with suppress(DecodeError):  # a record that is half written
-            return wandb_file(directory)[2] >= 0
-        return False
-
-    wait_until(has_ended, "the end of the run")
-    return wandb_file(directory)
-
-
-def chunks(data):
-    """Yield the records of a file in LevelDB's log format behind the 7 bytes of W&B's header."""
-    assert data[:4] == b":W&B"
-    place, parts = 7, b""
-    while place + 7 <= len(data):
-        if BLOCK - place % BLOCK < 7:  # too little is left for a head
-            place += BLOCK - place % BLOCK
-            continue
-        _, length, kind = struct.unpack_from("<IHB", data, place)  # checksum, length, whole or which part
-        parts += data[place + 7 : place + 7 + length]
-        place += 7 + length
-        if kind in {FULL, LAST}:
-            yield parts
-            parts = b""
-
-
-def wandb_file(directory):
-    from wandb.proto import wandb_internal_pb2
-
-    (file,) = directory.glob("wandb/offline-run-*/run-*.wandb")
-    rows, config, code = [], {}, -1
-    for data in chunks(file.read_bytes()):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        if record.WhichOneof("record_type") == "history":
-            items = record.history.item
-            rows.append({(i.key or ".".join(i.nested_key)): json.loads(i.value_json) for i in items})
-        elif record.WhichOneof("record_type") == "run":
-            config |= {i.key: json.loads(i.value_json) for i in record.run.config.update}
-        elif record.WhichOneof("record_type") == "exit":
-            code = record.exit.exit_code
-    return rows, config, code
-
-
-def test_rounds_and_the_trials_of_every_agent_are_written_with_their_steps(kind, tmp_path):
-    study = tune([TRACKERS[kind](tmp_path / "x")])
+@pytest.mark.parametrize("kind", TRACKERS)
+def test_rounds_and_the_trials_of_every_agent_are_written_with_their_steps(kind, series, tmp_path):
+    study = tune([TRACKERS[with_package(kind)](tmp_path / "x")])
     found = series(kind, tmp_path / "x")
     assert sorted(found) == ["", "0", "1", "2"]
     assert found[""]["replies"] == [(1, 3.0), (2, 3.0), (3, 3.0)]
-    if kind == "tensorboard":
-        (folder,) = (tmp_path / "x").iterdir()
-        assert folder.name == f"by-chance {study.settings['runs'][0]['study']}"
     for name in ("best", "bytes_up"):
         assert [value for _, value in found[""][name]] == pytest.approx(study.rounds[name].tolist())
     for agent in "012":
         rows, own = list(study.trials.where(agent=agent)), found[agent]
-        good = [(row["trial"], row["value"]) for row in rows if math.isfinite(row["value"])]
-        assert [step for step, _ in own["value"]] == [step for step, _ in good]
-        assert [value for _, value in own["value"]] == pytest.approx([value for _, value in good])
+        good = [(row["trial"], pytest.approx(row["value"])) for row in rows if math.isfinite(row["value"])]
+        assert own["value"] == good
         assert own["best"][-1][1] == pytest.approx(study.best[agent]["value"])
         assert own["failed"] == [(row["trial"], float(math.isnan(row["value"]))) for row in rows]
         assert [value for _, value in own["config/C"]] == pytest.approx([r["config"]["C"] for r in rows])
@@ -170,8 +117,8 @@ def test_rounds_and_the_trials_of_every_agent_are_written_with_their_steps(kind,
         assert not {step for step, _ in own.get("config/gamma", [])} & inactive
 
 
-@pytest.mark.parametrize("kind", ["tensorboard", "mlflow"])  # an offline run of W&B cannot be resumed
-def test_a_resumed_study_goes_on_and_nothing_is_written_twice(kind, tmp_path):
+@pytest.mark.parametrize("kind", TRACKERS)
+def test_a_resumed_study_goes_on_and_nothing_is_written_twice(kind, series, tmp_path):
     tracker = TRACKERS[with_package(kind)]
     journal, place = tmp_path / "journal.db", tmp_path / "x"
     tune([tracker(place)], num_rounds=2, journal=journal)
@@ -182,8 +129,9 @@ def test_a_resumed_study_goes_on_and_nothing_is_written_twice(kind, tmp_path):
     assert found[""]["replies"] == [(n, 3.0) for n in (1, 2, 3, 4)]
 
 
-def test_nothing_but_counts_is_written_of_agents_that_disclose_nothing(kind, tmp_path):
-    tune([TRACKERS[kind](tmp_path / "x")], disclose=None)
+@pytest.mark.parametrize("kind", TRACKERS)
+def test_nothing_but_counts_is_written_of_agents_that_disclose_nothing(kind, series, tmp_path):
+    tune([TRACKERS[with_package(kind)](tmp_path / "x")], disclose=None)
     found = series(kind, tmp_path / "x")
     assert list(found) == [""]
     assert not {"best", "mean_incumbent"} & set(found[""])
@@ -196,30 +144,24 @@ def test_runs_of_mlflow_say_what_they_are_and_hold_the_best_configurations(tmp_p
     client, found = mlflow_runs(tmp_path)
     parent = found[""]
     assert parent.data.tags[STUDY] == study.settings["runs"][0]["study"]
-    assert parent.data.params["algorithm"] == "random"
-    assert parent.data.params["trials_per_round"] == "2"
+    assert (parent.data.params["algorithm"], parent.data.params["trials_per_round"]) == ("random", "2")
     assert parent.info.status == "FINISHED"
     for agent in "012":
         assert found[agent].data.tags["mlflow.parentRunId"] == parent.info.run_id
         file = client.download_artifacts(found[agent].info.run_id, "best.json", str(tmp_path))
-        best = json.loads(Path(file).read_text(encoding="utf-8"))
-        assert best["config"] == study.best[agent]["config"]
+        assert json.loads(Path(file).read_text(encoding="utf-8"))["config"] == study.best[agent]["config"]
 
 
-def test_a_run_of_wandb_says_what_it_is_and_has_a_table_of_all_trials(tmp_path):
-    with_package("wandb")
+def test_a_run_of_wandb_says_what_it_is_stays_offline_and_has_a_table_of_all_trials(wandb, tmp_path):
     study = tune([WandbTracker(tmp_path)])
-    rows, config, code = wandb_run(tmp_path)
-    assert code == 0
-    assert config["algorithm"] == "random"
-    assert config["trials_per_round"] == 2
-    for agent in "012":
-        rounds = [row["round"] for row in rows if f"agents/{agent}/failed" in row]
-        assert rounds == study.trials.where(agent=agent)["round"].tolist()
-    (file,) = tmp_path.glob("wandb/offline-run-*/files/media/table/*.table.json")
-    table = json.loads(file.read_text(encoding="utf-8"))
-    assert len(table["data"]) == len(study.trials)
-    kernels = [row[table["columns"].index("config.kernel")] for row in table["data"]]
+    given = wandb.init.call_args.kwargs
+    assert (given["mode"], given["dir"], given["name"]) == ("offline", str(tmp_path), "by chance")
+    assert (given["config"]["algorithm"], given["config"]["trials_per_round"]) == ("random", 2)
+    wandb.init.return_value.finish.assert_called_once_with(exit_code=0)
+    columns = wandb.Table.call_args.args[0]
+    table = [dict(zip(columns, call.args, strict=True)) for call in wandb.Table().add_data.call_args_list]
+    assert logged(wandb)[-1] == {"trials": wandb.Table()}
+    kernels = [row["config.kernel"] for row in table]
     assert sorted(kernels) == sorted(config["kernel"] for config in study.trials["config"])
 
 

@@ -3,10 +3,10 @@
 import json
 import logging
 import math
-import sqlite3
 from wsgiref.util import setup_testing_defaults
 
 import pytest
+from federation import log_lines
 from tracked import SPACE, score, tune
 
 from fbo_flower.clients import client_app
@@ -100,7 +100,7 @@ def test_what_is_under_way_when_an_asynchronous_study_ends_has_failed(tmp_path):
     assert slow.user_attrs["failure"] == "no valid answer came before the study ended"
 
 
-@pytest.mark.parametrize("before", [ALWAYS, NEVER, None])
+@pytest.mark.parametrize("before", [ALWAYS, None])
 def test_a_resumed_study_goes_on_without_writing_twice_or_is_written_from_its_beginning(tmp_path, before):
     url, journal = tmp_path / "study.log", tmp_path / "journal.db"
     tracked = [] if before is None else [OptunaTracker(url, running_from=before)]
@@ -110,39 +110,7 @@ def test_a_resumed_study_goes_on_without_writing_twice_or_is_written_from_its_be
     assert Study.from_optuna(url, space=SPACE).trials == study.trials
 
 
-@pytest.fixture
-def warnings_of_flower(monkeypatch, caplog):
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    with caplog.at_level(logging.WARNING, "flwr"):
-        yield caplog
-
-
-def test_a_locked_database_costs_a_warning_and_the_trials_come_later(
-    tmp_path, monkeypatch, warnings_of_flower
-):
-    monkeypatch.setattr("fbo_flower.study.optuna.BUSY_SECONDS", 0.0)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between Optuna's attempts
-    file = tmp_path / "study.db"
-    optuna.create_study(storage=f"sqlite:///{file}")
-    other = sqlite3.connect(file, isolation_level=None)
-
-    class Lock(Callback):
-        def on_round(self, study, finished):
-            if finished.round == 1:
-                other.execute("BEGIN EXCLUSIVE")
-            elif finished.round == 3:
-                other.execute("ROLLBACK")
-
-    study = tune([OptunaTracker(file, running_from=NEVER), Lock()], num_rounds=6)
-    assert any("trials are not in" in r.getMessage() for r in warnings_of_flower.records)
-    other.close()
-    assert len(trials(file)) == len(study.trials)
-
-
-@pytest.mark.parametrize("file", ["study.db", "study.log"])
-def test_a_full_disk_costs_a_warning_and_the_trials_come_later(
-    tmp_path, monkeypatch, warnings_of_flower, file
-):
+def test_a_full_disk_costs_a_warning_and_the_trials_come_later(tmp_path, monkeypatch):
     create, calls = OptunaWriter._frozen, []
 
     def full(self, trial):
@@ -152,9 +120,10 @@ def test_a_full_disk_costs_a_warning_and_the_trials_come_later(
         return create(self, trial)
 
     monkeypatch.setattr(OptunaWriter, "_frozen", full)
-    study = tune([OptunaTracker(tmp_path / file, running_from=NEVER)], num_rounds=6)
-    assert any("No space left on device" in r.getMessage() for r in warnings_of_flower.records)
-    assert len(Study.from_optuna(tmp_path / file).trials) == len(study.trials)
+    with log_lines(logging.WARNING) as lines:
+        study = tune([OptunaTracker(tmp_path / "study.log", running_from=NEVER)], num_rounds=6)
+    assert any("No space left on device" in line for line in lines)
+    assert len(Study.from_optuna(tmp_path / "study.log").trials) == len(study.trials)
 
 
 def test_a_write_that_failed_after_it_was_stored_is_not_repeated(tmp_path):
@@ -190,24 +159,9 @@ def test_a_storage_that_is_lost_is_tried_less_and_less_often():
     assert tried == [1, 3, 6, 11, 20, 37]
 
 
-def test_nothing_is_written_of_agents_that_disclose_nothing(tmp_path):
-    url = f"sqlite:///{tmp_path}/study.db"
-    tune([OptunaTracker(url, running_from=ALWAYS)], disclose=None)
-    assert not (tmp_path / "study.db").exists() or trials(url) == []
-
-
 def test_simulate_takes_a_storage(tmp_path):
     tracker = OptunaTracker(tmp_path / "study.db")
-    common = {"agents": 2, "algorithm": "random", "num_rounds": 2, "engine": "inline"}
-    study = simulate("gp-samples", callbacks=[tracker], **common)
+    study = simulate("gp-samples", None, 2, "random", 2, engine="inline", callbacks=[tracker])
     assert Study.from_optuna(tmp_path / "study.db").trials["value"].tolist() == study.trials["value"].tolist()
     with pytest.raises(ConfigError, match="a file that ends in"):
         OptunaTracker("study.txt")
-
-
-def test_a_tracker_takes_several_studies_in_turn(tmp_path):
-    tracker = OptunaTracker(tmp_path / "study.log")
-    for _ in range(2):
-        tune([tracker], num_rounds=1)
-    names = optuna.get_all_study_names(open_storage(tmp_path / "study.log"))
-    assert sorted(names) == [f"by chance{n}: {agent}" for n in (" (2)", "") for agent in "012"]

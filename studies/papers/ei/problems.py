@@ -32,7 +32,7 @@ from studies.problems import functions
 
 Name = Literal[
     "hartmann-6", "hartmann-3", "branin", "ackley-5", "levy-4", "rastrigin-10", "styblinski-5",
-    "rosenbrock-4", "michalewicz-4", "griewank-3", "dixon-5", "draws", "mixed",
+    "rosenbrock-4", "draws", "mixed",
 ]  # fmt: skip
 
 
@@ -51,22 +51,6 @@ def rosenbrock(v: Array) -> float:
     return float(-(100 * (v[1:] - v[:-1] ** 2) ** 2 + (1 - v[:-1]) ** 2).sum() / 1000)
 
 
-def michalewicz(v: Array) -> float:
-    """Return Michalewicz's function of `v (D,)` in [0, pi], with wide valleys: exponent 4 [Surjanovic]."""
-    return float((np.sin(v) * np.sin(np.arange(1, len(v) + 1) * v**2 / np.pi) ** 4).sum())
-
-
-def griewank(v: Array) -> float:
-    """Return minus Griewank's function of `v (D,)` [Surjanovic]; the maximum is 0, at 0."""
-    return float(np.prod(np.cos(v / np.sqrt(np.arange(1, len(v) + 1)))) - 1 - (v * v).sum() / 50)
-
-
-def dixon(v: Array) -> float:
-    """Return minus Dixon and Price's function of `v (D,)`, divided by 1000 [Surjanovic]."""
-    weights = np.arange(2, len(v) + 1)
-    return float(-((v[0] - 1) ** 2 + (weights * (2 * v[1:] ** 2 - v[:-1]) ** 2).sum()) / 1000)
-
-
 # dimension, the function of `u (D,)` in the cube; None: each agent has its own
 FUNCTIONS: dict[str, tuple[int, Callable[[Array], float] | None]] = {
     "hartmann-6": (6, lambda u: float(functions.hartmann(u))),
@@ -77,9 +61,6 @@ FUNCTIONS: dict[str, tuple[int, Callable[[Array], float] | None]] = {
     "rastrigin-10": (10, lambda u: valley(2 * (u - np.linspace(0.2, 0.8, 10)))),
     "styblinski-5": (5, lambda u: styblinski(10 * u - 5)),
     "rosenbrock-4": (4, lambda u: rosenbrock(15 * u - 5)),
-    "michalewicz-4": (4, lambda u: michalewicz(np.pi * np.clip(u, 0.0, 1.0))),
-    "griewank-3": (3, lambda u: griewank(12 * (u - np.array([0.3, 0.7, 0.4])))),
-    "dixon-5": (5, lambda u: dixon(10 * u - 5)),
     "draws": (4, None),
     "mixed": (6, None),
 }
@@ -103,8 +84,6 @@ class ShiftedFunction(Problem):
         "mixed": a function of integers, categories and a conditional parameter
     shift : largest shift along each axis of the unit cube
     common : of "draws", the share of variance that all agents have in common
-    groups : of "draws", into how many groups agents are divided; only those of a group have it in common
-    dimension : of "draws"
     mirrored : whether every second agent's function is mirrored at the centre of the cube
     noise : standard deviation of the observations, relative to the scale
     """
@@ -114,8 +93,6 @@ class ShiftedFunction(Problem):
     mirrored: bool = False
     noise: float = 0.0
     common: float = 0.0
-    groups: int = 1
-    dimension: int = 4
 
     name: ClassVar[str] = "shifted-function"
     metric: ClassVar[str] = "value"
@@ -125,9 +102,7 @@ class ShiftedFunction(Problem):
     def space(self) -> SearchSpace:
         if self.function == "mixed":
             return SearchSpace(MIXED)
-        draws = self.function == "draws"
-        dimension = self.dimension if draws else FUNCTIONS[self.function][0]
-        return SearchSpace({f"x{i}": Float(0.0, 1.0) for i in range(dimension)})
+        return SearchSpace({f"x{i}": Float(0.0, 1.0) for i in range(FUNCTIONS[self.function][0])})
 
     def __call__(self, config: Config, context: ObjectiveContext) -> float:
         scale, offset = _units(self.seed, context.partition)
@@ -150,7 +125,7 @@ class ShiftedFunction(Problem):
         _, function = FUNCTIONS[self.function]
         if function is None:
             own = _draw(self.seed, f"{partition}", len(u))(u)
-            shared = _draw(self.seed, f"group {partition % self.groups}", len(u))(u - moved[: len(u)])
+            shared = _draw(self.seed, "group 0", len(u))(u - moved[: len(u)])
             return float(np.sqrt(self.common) * shared + np.sqrt(1 - self.common) * own)
         return function(u - moved[: len(u)])
 
@@ -295,15 +270,4 @@ PROBLEMS: dict[str, Made] = {
     "choice of a model": ModelChoice,
     "landmine linear": lambda agents, seed: make_problem("landmine-svm", agents, seed),
     "landmine log": lambda agents, seed: make_problem("landmine-svm", agents, seed, {"scale": "log"}),
-}
-# on which constants were chosen
-TUNING: dict[str, Made] = {
-    "Michalewicz-4": shifted("michalewicz-4"),
-    "Griewank-3": shifted("griewank-3"),
-    "Dixon-5": shifted("dixon-5"),
-    "draws 2-D, .8": shifted("draws", common=0.8, dimension=2),
-    "draws 6-D, .5": shifted("draws", common=0.5, dimension=6),
-    "draws 3-D, unrelated": shifted("draws", dimension=3),
-    "draws 3-D, two groups": shifted("draws", common=0.9, groups=2, dimension=3),
-    "Michalewicz-4, noise": shifted("michalewicz-4", noise=0.3),
 }

@@ -2,8 +2,6 @@
 
 Each field in turn is the target, with 3 random starting points, then 50 iterations. The other 28 fields hold
 50 observations from Thompson sampling alone and send one message. Every variant starts from the same points.
-In a second part all 29 fields tune at once without earlier observations.
-
 Repetitions on one field are not independent, so standard errors are over fields.
 """
 
@@ -37,45 +35,25 @@ VARIANTS: Variants = {
     "control portfolio": ("fts", _FIRST | {"advice": "random"}),
     "control portfolio clip": ("fts", _FIRST | _CLIP | {"advice": "random"}),
 }
-FROM_NOTHING: Variants = {
-    "ts": ("ts", {}),
-    "ts clip": ("ts", _CLIP),
-    "fts single": ("fts", {}),
-    "fts mixture": ("fts", {"advice": "mixture"}),
-    "fts portfolio": ("fts", {"advice": "portfolio"}),
-    "fts portfolio clip": ("fts", _CLIP | {"advice": "portfolio"}),
-    "control": ("fts", {"advice": "random"}),
-    "control clip": ("fts", _CLIP | {"advice": "random"}),
-}
 
 
 def parts(quick: bool, directory: Path) -> list[Part]:
-    """Return both parts of `fts-landmine`; quick: 1 start, 4 fields and 5 iterations."""
+    """Return the comparison; quick: 1 start, 4 fields and 5 iterations."""
     common = {"num_iterations": 5 if quick else 50, "num_fields": 4 if quick else NUM_FIELDS}
-    clipped = [name for name in (*VARIANTS, *FROM_NOTHING) if name.endswith(" clip") and name != "ts clip"]
-    shared: dict[str, Any] = {
-        "baseline": "ts", "at": (5, 10, 20, 50), "first": 0, "over": "agents", "drawn": "best",
-        "pairs": [(name, "ts clip") for name in clipped],
-    }  # fmt: skip
+    clipped = [name for name in VARIANTS if name.endswith(" clip") and name != "ts clip"]
     return [
         Part(
             "each field in turn", run_targets, SCALES, list(VARIANTS), range(1 if quick else 8),
-            {"directory": str(directory), **common}, **shared,
-        ),
-        Part(
-            "all fields from nothing", run_together, SCALES, list(FROM_NOTHING),
-            range(20_000, 20_000 + (1 if quick else 5)), common, **shared,
-        ),
+            {"directory": str(directory), **common}, "ts", pairs=[(name, "ts clip") for name in clipped],
+            at=(5, 10, 20, 50), first=0, over="agents", drawn="best",
+        )
     ]  # fmt: skip
 
 
 def prepare(directory: Path, parts: Sequence[Part], num_workers: int, on_job: OnJob | None) -> None:
     """Let every field tune alone, whose observations the targets' runs read."""
-    scales, fields = (
-        [s for s in SCALES if s in parts[0].problems] or ["linear"],
-        parts[0].common["num_fields"],
-    )
-    work = [job(observe, s, start, num_fields=fields) for s in scales for start in parts[0].seeds]
+    fields = parts[0].common["num_fields"]
+    work = [job(observe, s, start, num_fields=fields) for s in SCALES for start in parts[0].seeds]
     run_jobs(work, directory, num_workers, on_job, "prior observations")
 
 
@@ -114,12 +92,6 @@ def run_targets(
     return {"best": np.array(rows), **dict(zip(runs.BYTES, sent / num_fields, strict=True))}
 
 
-def run_together(scale: str, variant: str, seed: int, num_iterations: int, num_fields: int) -> Arrays:
-    """Run one variant with all fields as targets at once, without earlier observations."""
-    algorithm, options = FROM_NOTHING[variant]
-    return measured(tune(algorithm, options, scale, seed, num_iterations, num_fields))
-
-
 def measured(study: Study) -> Arrays:
     """Return the best values of a study and the bytes that were sent per agent."""
     return {"best": curves_of(study), **runs.traffic(study)}
@@ -133,14 +105,11 @@ def tune(
     num_iterations: int,
     num_fields: int,
     prior: Mapping[str, tuple[Array, Array]] | None = None,
-    **more: Any,
 ) -> Study:
     """Return a study of the first fields, from three starting points and from earlier observations."""
     problem = make_problem("landmine-svm", num_fields, seed, {"scale": scale})
     options = {"num_initial": NUM_INITIAL, **options}
-    return runs.run(
-        problem, algorithm, options, num_iterations + 1, seed, start=Start(observations=prior), **more
-    )
+    return runs.run(problem, algorithm, options, num_iterations + 1, seed, start=Start(observations=prior))
 
 
 def curves_of(study: Study) -> Array:

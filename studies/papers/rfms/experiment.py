@@ -1,8 +1,8 @@
 """Replay RFMS in the paper's setting on tables: all pairs of openbox and lockbox, 20 + 40 configurations.
 
-The tables are computed first (`rfms.tables`), then every method is replayed on them and measured
-(`rfms.replay`). A table counts as one repetition, because its replications and lockboxes
-share its losses. Tables with the same seed share rows, which the standard errors ignore.
+The tables are computed first, then every method is replayed on them and measured (`rfms.replay`). A table
+counts as one repetition, because its replications and lockboxes share its losses. Tables with the same seed
+share rows, which the standard errors ignore.
 
 [Sun2019] Sun et al. High dimensional restrictive federated model selection with multi-objective Bayesian
 optimization over shifted distributions. IntelliSys 2019, sections 4 and 5.
@@ -11,7 +11,6 @@ optimization over shifted distributions. IntelliSys 2019, sections 4 and 5.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,8 @@ import numpy as np
 from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.reports.selection import PROTOCOLS
 from studies.experiment import Arrays, Experiment, Line, OnJob, Part, run_jobs
-from studies.papers.rfms import replay, tables
-from studies.papers.rfms.replay import CHOICES, HINDSIGHT, METHODS, Size
-from studies.papers.rfms.tables import Key
+from studies.papers.rfms import replay
+from studies.papers.rfms.replay import CRITERIA, METHODS, Key, Size
 
 SMALL: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("heart-4sites", {}),
@@ -34,36 +32,19 @@ LARGE: tuple[tuple[str, Mapping[str, Any]], ...] = tuple(
 )
 WIDE = tuple(("gravier-5sites", {"split": s}) for s in ("drc", "srs"))  # too wide for an elastic net
 SEEDS = {"elastic-net": range(3), "svm": range(2)}  # of the small data sets; the large ones have seed 0
-SHOWN = ("mean", "max", "guarded max", HINDSIGHT)  # criteria shown with and without a class weight
 
 
-def full() -> tuple[list[Key], list[Key]]:
-    """Return the tables of all methods, those of a source together, and the ones with a class weight.
-
-    Two or three hours of work: up to three seeds of the small data sets, one of the large ones.
-    """
+def tables(quick: bool) -> list[Key]:
+    """Return all tables, hours of work: up to three seeds of the small data sets; quick: two of one set."""
+    if quick:
+        return replay.keys("breast-cancer-5sites", [0], {"split": "drc", "learner": "elastic-net"}, (1, 2))
     jobs = [(job, seed, name) for job in SMALL for name, seeds in SEEDS.items() for seed in seeds]
     jobs += [(job, 0, name) for job in LARGE for name in SEEDS] + [(job, 0, "svm") for job in WIDE]
-    shifted = [job for job in SMALL if job[1] != {"split": "srs"}]
-    weight = {"learner": "elastic-net", "class_weight": True}
-    return (
-        [
-            key
-            for (name, more), seed, learner in jobs
-            for key in tables.keys(name, [seed], {**more, "learner": learner})
-        ],
-        [key for name, more in shifted for key in tables.keys(name, range(5), {**more, **weight})],
-    )
-
-
-def small() -> tuple[list[Key], list[Key]]:
-    """Return the tables of two openboxes of breast cancer."""
-    options = {"split": "drc", "learner": "elastic-net"}
-    plain, weighted = (
-        tables.keys("breast-cancer-5sites", [0], options | more, (1, 2))
-        for more in ({}, {"class_weight": True})
-    )
-    return plain, weighted
+    return [
+        key
+        for (name, more), seed, learner in jobs
+        for key in replay.keys(name, [seed], {**more, "learner": learner})
+    ]
 
 
 def source(key: Key) -> str:
@@ -72,34 +53,26 @@ def source(key: Key) -> str:
 
 
 def parts(quick: bool, directory: Path) -> list[Part]:
-    """Return the methods on all tables and by source, the criteria, and the class weight."""
-    keys, weighted = small() if quick else full()
-    size = Size(6, 14, 40) if quick else Size()
+    """Return the methods on all tables and by source, and the criteria."""
+    keys, size = tables(quick), Size(6, 14, 40) if quick else Size()
     common = {"keys": keys, "directory": str(directory), "num_replications": 1 if quick else 20, "size": size}
     ranges, first = {"all": range(len(keys))}, 0
     for name, group in groupby(keys, source):
         ranges[name] = range(first, first := first + len(list(group)))
-    fixed: dict[str, Any] = {"problems": ["tables"], "joint": True, "fixed": True}
-    whole: dict[str, Any] = {"run": measure, "common": common, "files": "tables", **fixed}
-    labels = [f"{choice}, {how}" for how in ("without", "with") for choice in SHOWN]
+    whole: dict[str, Any] = {"run": measure, "problems": ["tables"], "joint": True, "fixed": True}
+    whole |= {"common": common, "files": "tables"}
     return [
         *(Part(f"methods, {n}", rows=[*METHODS], seeds=ranges[n], baseline="lso", **whole) for n in ranges),
-        Part("criteria, all", rows=CHOICES, seeds=ranges["all"], baseline="mean", **whole),
-        Part(
-            "a weight of the positive class, elastic net", weigh, rows=labels, seeds=range(len(weighted)),
-            common={"keys": weighted, "directory": str(directory), "size": size},
-            baseline="mean, without", files="weights", **fixed,
-        ),
-    ]  # fmt: skip
+        Part("criteria, all", rows=[*CRITERIA], seeds=ranges["all"], baseline="mean", **whole),
+    ]
 
 
 def prepare(directory: Path, parts: Sequence[Part], num_workers: int, on_job: OnJob | None) -> None:
     """Compute the missing parts of the tables."""
-    plain, weighted = parts[0].common["keys"], parts[-1].common["keys"]
-    keys = {str(k): k for k in (*plain, *weighted, *map(unweighted, weighted))}
-    size = parts[0].common["size"]
-    work = [job for key in keys.values() for job in tables.jobs(key, size.num_configs)]
-    run_jobs(work, directory, num_workers, on_job, "tables")
+    keys, size = parts[0].common["keys"], parts[0].common["size"]
+    run_jobs(
+        [job for key in keys for job in replay.jobs(key, size)], directory, num_workers, on_job, "tables"
+    )
 
 
 def draw_wins(directory: Path, lines: Sequence[Line]) -> list[Path]:
@@ -128,22 +101,9 @@ EXPERIMENT = Experiment(
 )
 
 
-def unweighted(key: Key) -> Key:
-    """Return the table of the same rows without a class weight."""
-    return replace(key, options={k: v for k, v in key.options.items() if k != "class_weight"})
-
-
 def measure(
     problem: str, place: int, keys: Sequence[Key], directory: str, num_replications: int, size: Size
 ) -> Arrays:
     """Replay and measure all methods on a table, by its place among `keys`."""
-    return replay.measure(keys[place], directory, num_replications, size)
-
-
-def weigh(problem: str, place: int, keys: Sequence[Key], directory: str, size: Size) -> Arrays:
-    """Measure random searches on a table with a class weight, and on its partner without."""
-    found: Arrays = {}
-    for how, key in (("with", keys[place]), ("without", unweighted(keys[place]))):
-        drawn = replay.draw(key, directory, size)
-        found |= {f"{choice}, {how}/loss": drawn[f"{choice}/loss"] for choice in SHOWN}
-    return found
+    settings = replay.settings_of(directory, keys[place], size)
+    return replay.measure(settings, keys[place], num_replications, size)

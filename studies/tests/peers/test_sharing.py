@@ -18,6 +18,7 @@ SMALL = {"num_candidates": 64}
 
 class TestContract(AlgorithmContract):
     reports_values = True
+    largest = 1e11
 
     def make(self):
         return ShareBest(**SMALL)

@@ -5,17 +5,15 @@ from dataclasses import replace
 import numpy as np
 import one_task
 import pytest
-from contract import MIXED, SQUARE, Run, hills
-from scipy.stats import ttest_rel
+from contract import SQUARE, Run, hills
 
 from fbo_flower.algorithms import ExpectedImprovement, FedEI, make_algorithm
-from fbo_flower.algorithms.ei.pool import MOST_ROWS, Part, check_task
+from fbo_flower.algorithms.ei.pool import Part, check_task
 from fbo_flower.algorithms.messages import Replies, report_schema, summands_of, uses_observations
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
-from fbo_flower.numerics.surrogates import gp, trend
-from fbo_flower.numerics.surrogates.rff import draw_features
+from fbo_flower.numerics.surrogates import trend
 from fbo_flower.simulation import simulate
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.space.held import HeldSpace
@@ -25,9 +23,8 @@ ROW = ["rows", "slots"]  # what a report holds that brings a row
 CUBE = SearchSpace({f"x{i}": Float(0, 1) for i in range(4)})
 
 
-def begin(seed=0, **options):
-    given = {"num_agents": 5, "seed": seed, "space": CUBE, **options}
-    return Run.begin(FedEI(secure_sums=0, **SMALL), **given)
+def begin(num_agents, space=CUBE, **options):
+    return Run.begin(FedEI(secure_sums=0, **SMALL), space=space, num_agents=num_agents, **options)
 
 
 def played(num_agents, num_rounds, **options):
@@ -36,47 +33,8 @@ def played(num_agents, num_rounds, **options):
     return simulate("himmelblau", None, num_agents, algorithm, num_rounds, seed=1, engine="inline")
 
 
-def related(seed, spread=0.05):
-    """One bowl per agent in units of its own; the centres are `spread` apart."""
-    common = np.random.default_rng([seed, 99]).random(4)
-
-    def objective(config, context):
-        moved = np.random.default_rng([seed, int(context.agent)]).standard_normal(4)
-        centre = np.clip(common + spread * moved, 0, 1)
-        bowl = float(((CUBE.encode(config) - centre) ** 2).sum())
-        return 5.0 * int(context.agent) - np.exp(moved[0]) * bowl
-
-    return objective
-
-
-def unrelated(seed):
-    """A smooth function of its own for each agent."""
-
-    def objective(config, context):
-        features = draw_features(200, 0.4, 4, np.random.default_rng([seed, 7, int(context.agent)]))
-        weights = np.random.default_rng([seed, 8, int(context.agent)]).standard_normal(200)
-        return float(features(CUBE.encode(config)[None, :])[0] @ weights)
-
-    return objective
-
-
-def best(algorithm, objective, seed, trials, num_agents=5):
-    """Return the mean best value after a number of trials of each agent, relative to its first two."""
-    run = Run.begin(algorithm, num_agents=num_agents, seed=seed, space=CUBE, objective=objective)
-    run.steps(trials if isinstance(algorithm, FedEI) else trials - algorithm.num_initial + 1)
-    gains = []
-    for history in run.histories().values():
-        values = history.values[:trials]
-        assert len(values) == trials
-        gains.append((values.max() - values[:2].max()) / values[:2].std())
-    return np.mean(gains)
-
-
-# -- the schedule ----------------------------------------------------------------------------------------
-
-
 def test_two_random_trials_one_exchange_without_a_trial_then_an_advised_one():
-    run = begin(num_agents=3).steps(5)
+    run = begin(3).steps(5)
     for name, agent in run.agents.items():
         mine = [e for e in run.exchanges if e.agent == name]
         assert [e.task.num_trials for e in mine] == [2, 0, 1, 1, 1]
@@ -95,44 +53,8 @@ def test_one_agent_and_two_that_cannot_sum_do_what_they_do_alone():
     assert len(played(2, 5).trials["value"]) == 2 * 6
 
 
-def test_a_late_agent_is_advised_at_its_first_trial_and_begins_close_to_the_optimum():
-    values, random = [], []
-    for seed in range(6):
-        run = begin(seed, objective=related(seed), late=["4"])
-        run.steps(8, present=["0", "1", "2", "3"]).steps(2)
-        first = [e for e in run.exchanges if e.agent == "4"]
-        assert [e.task.num_trials for e in first] == [1, 1]
-        assert [sorted(e.report.arrays) for e in first] == [[], ROW]
-        late, others = run.histories()["4"].values, run.histories()["3"].values
-        values.append((late[0] - 20.0) / np.exp(np.random.default_rng([seed, 4]).standard_normal()))
-        random.append((max(others[:2]) - 15.0) / np.exp(np.random.default_rng([seed, 3]).standard_normal()))
-    assert np.mean(values) > np.mean(random)
-
-
-# -- what it gains ---------------------------------------------------------------------------------------
-
-
-def test_related_agents_are_ahead_of_agents_alone():
-    alone_, pooled = (
-        np.array([best(a, related(seed), seed, 6) for seed in range(9)])
-        for a in (ExpectedImprovement(num_initial=2), FedEI(secure_sums=0))
-    )
-    assert ttest_rel(np.log(pooled), np.log(alone_), alternative="greater").statistic > 2.5
-
-
-def test_unrelated_agents_do_not_pay_for_the_federation():
-    alone_, pooled = (
-        np.array([best(a, unrelated(seed), seed, 7, num_agents=6) for seed in range(6)])
-        for a in (ExpectedImprovement(num_initial=2), FedEI(secure_sums=0))
-    )
-    assert ttest_rel(pooled, alone_).statistic > -1.5
-
-
-# -- the pool --------------------------------------------------------------------------------------------
-
-
 def test_each_row_is_an_observation_of_one_agent_and_comes_once():
-    run = begin(num_agents=6).steps(8)
+    run = begin(6).steps(8)
     rows = run.state.rows
     written = np.concatenate([run.algorithm._own_rows(agent.agent_state) for agent in run.agents.values()])
     assert len(written) == 6 * (1 + 8 - 3), "the better of the initial ones, and none of the advised trial"
@@ -142,92 +64,32 @@ def test_each_row_is_an_observation_of_one_agent_and_comes_once():
     assert run.state.num_read + run.state.num_lost <= len(written)
 
 
-def test_the_trend_is_of_others_alone():
-    run = begin(num_agents=4, space=MIXED).steps(6)
-    _, tasks = run.algorithm.ask(run.state, Phase.TRAIN, 9, list(run.agents), np.random.default_rng(0))
-    for name, agent in run.agents.items():
-        rows = run.algorithm._others(tasks[name], agent.agent_state)
-        others = [a.agent_state.history.points for n, a in run.agents.items() if n != name]
-        theirs = MIXED.features(np.concatenate(others))
-        assert len(rows.z) < len(run.state.rows)
-        assert (np.abs(rows.x[:, None] - theirs[None]).max(axis=2).min(axis=1) < 1e-9).all()
-        mine = run.algorithm._own_rows(agent.agent_state)
-        both = np.column_stack([MIXED.features(mine[:, :-1]), mine[:, -1]])
-        assert np.abs(np.column_stack([rows.x, rows.z])[:, None] - both[None]).max(axis=2).min() > 1e-12
-
-
-def test_the_model_of_an_agent_is_gaussian_conditioning_on_rows_and_own_values():
-    run = begin(num_agents=4).steps(7)
-    algorithm, agent = run.algorithm, run.agents["1"]
-    _, tasks = algorithm.ask(run.state, Phase.TRAIN, 9, list(run.agents), np.random.default_rng(0))
-    model = algorithm.model(tasks["1"], agent.agent_state)
-    shared, h = model.improvement.shared, model.improvement.process.hyperparameters
-    rows, x, y = shared.rows, CUBE.features(agent.agent_state.history.points), model.values[0]
-
-    def common(a, b):
-        return shared.share * gp.kernel("matern52", a, b, rows.lengthscales)
-
-    def own(a, b):
-        return h.outputscale * gp.kernel("matern52", a, b, h.lengthscales) + shared.tau
-
-    z = np.random.default_rng(1).random((5, 4))
-    white = (1 - shared.share + trend.LEAST_NOISE) * np.eye(len(rows.z))
-    noise = h.noise_variance * np.eye(len(y))
-    places, size = np.concatenate([rows.x, x]), len(rows.x)
-    joint = common(places, places)
-    joint[:size, :size] += white
-    joint[size:, size:] += own(x, x) + noise
-    cross = np.hstack([common(z, rows.x), common(z, x) + own(z, x)])
-    expected = cross @ np.linalg.solve(joint, np.concatenate([rows.z, y]))
-    np.testing.assert_allclose(model.improvement.mean(z), expected, atol=1e-8)
-    assert 0 < shared.share < 1
-
-
-def test_the_pool_keeps_what_models_use(server):
-    algorithm, state = server
-    rng = np.random.default_rng(2)
-    for _ in range(30):
-        rows = np.column_stack([rng.random((10, 2)), rng.uniform(-3, 3, 10)])
-        state = algorithm._with_rows(state, rows, 0)
-    assert state.rows.shape == (MOST_ROWS, 3)
-    assert state.num_read == 300
-
-
 def test_another_study_begins_with_the_pool_of_an_earlier_one():
-    run = begin(num_agents=4, objective=related(1)).steps(8)
+    run = begin(4).steps(8)
     exported = run.algorithm.export_messages(run.state)
     algorithm = FedEI(secure_sums=0, **SMALL)
     fresh = algorithm.init(Federation(CUBE, ("0", "1")), np.random.default_rng(0))
     state = algorithm.warm_start(fresh, exported)
     _, tasks = algorithm.ask(state, Phase.TRAIN, 1, ["0", "1"], np.random.default_rng(0))
     assert all(t.num_trials == 1 and "rows" in t.arrays for t in tasks.values())
-    for rows in (None, exported["rows"][:, 1:], exported["rows"] + 9.0):
-        broken = {} if rows is None else {**exported, "rows": rows}
+    for broken in ({}, *({**exported, "rows": r} for r in (exported["rows"][:, 1:], exported["rows"] + 9))):
         with pytest.raises(ConfigError, match="warm_start: expected rows"):
             algorithm.warm_start(fresh, broken)
 
 
 def test_an_agent_with_fixed_parameters_uses_the_pool_and_writes_no_rows():
-    run = begin(num_agents=4).steps(3)
-    held = HeldSpace(CUBE, {"x0": 0.25})
-    agent = run.agents["3"]
-    agent.space, agent.agent_state = held, AgentState(held, Trials.empty(4))
-    agent.log = agent.agent_state.history
-    before = run.state.num_read
+    run = begin(4).steps(3)
+    held, agent, before = HeldSpace(CUBE, {"x0": 0.25}), run.agents["3"], run.state.num_read
+    agent.space, agent.agent_state, agent.log = held, AgentState(held, Trials.empty(4)), Trials.empty(4)
     run.state = replace(run.state, progress=type(run.state.progress)({}))  # as an agent that comes anew
-    for name in ("0", "1", "2"):
-        del run.agents[name]
-    run.steps(4)
-    assert [sorted(e.report.arrays) for e in run.exchanges if e.agent == "3"][-4:] == [[]] * 4
+    run.steps(4, present=["3"])
+    assert [sorted(e.report.arrays) for e in run.exchanges[-4:]] == [[]] * 4
     assert (agent.log.points[:, 0] == 0.25).all()
     assert run.state.num_read == before
 
 
 def test_failed_trials_are_no_rows():
-    def objective(config, context):
-        return None if context.trial % 3 == 1 else hills(SQUARE)(config, context)
-
-    run = Run.begin(FedEI(secure_sums=0, **SMALL), num_agents=3, objective=objective).steps(8)
+    run = begin(3, objective=lambda c, x: None if x.trial % 3 == 1 else hills(CUBE)(c, x)).steps(8)
     for agent in run.agents.values():
         good = agent.log.points[np.isfinite(agent.log.values)]
         written = run.algorithm._own_rows(agent.agent_state)
@@ -254,48 +116,25 @@ def test_with_secure_sums_nothing_else_is_in_a_report():
     assert uses_observations(FedEI(), SQUARE, task)
 
 
-@pytest.fixture
-def server():
+def test_each_group_has_a_table_of_its_own_and_sums_that_no_members_can_have_are_left_out():
     algorithm = FedEI()
-    return algorithm, algorithm.init(Federation(SQUARE, ("0", "1")), np.random.default_rng(0))
+    state = algorithm.init(Federation(SQUARE, ("0", "1")), np.random.default_rng(0))
 
+    def told(*sums):
+        groups = [([str(i)], {"level": level, "table": table}) for i, (level, table) in enumerate(sums)]
+        return algorithm.tell(state, Phase.TRAIN, Replies({}, Part, groups))
 
-def test_groups_have_tables_of_their_own(server):
-    algorithm, state = server
-    row, place = np.array([[0.25, 0.5, 1.0]]), np.array([7])
-    sums = {"level": np.zeros(trend.NUM_SUMS), "table": slots.write(row, place, 64)}
-    other = {**sums, "table": slots.write(row + 0.125, place, 64)}
-    state = algorithm.tell(state, Phase.TRAIN, Replies({}, Part, [(["0"], sums), (["1"], other)]))
-    np.testing.assert_array_equal(state.rows, np.concatenate([row, row + 0.125]))
-    assert state.num_lost == 0
-
-
-def test_moments_that_no_members_can_have_are_left_out(server):
-    algorithm, state = server
-    table = np.zeros((64, 3))
-    for level in ([9.0, 0, 0, 0, 0], [-1.0, 0, 0, 0, 0]):
-        sums = {"level": np.array(level), "table": table}
-        assert not algorithm.tell(state, Phase.TRAIN, Replies({}, Part, [(["0", "1"], sums)])).level.any()
-
-
-@pytest.mark.parametrize("num_rows", [2, 3])
-def test_agents_read_a_pool_once_three_rows_can_be_modelled(server, num_rows):
-    algorithm, state = server
-    rows = np.linspace(0.1, 0.9, 3 * num_rows).reshape(num_rows, 3)
-    state = algorithm.warm_start(state, {**algorithm.export_messages(replace(state, rows=rows))})
-    _, tasks = algorithm.ask(state, Phase.TRAIN, 1, ["0", "1", "2"], np.random.default_rng(0))
-    assert {"rows" in task.arrays for task in tasks.values()} == {num_rows == 3}
-
-
-def test_a_log_line_names_a_sum_whose_slots_are_spoilt(server):
-    algorithm, state = server
+    none, row, place = np.zeros(trend.NUM_SUMS), np.array([[0.25, 0.5, 1.0]]), np.array([7])
+    after = told((none, slots.write(row, place, 64)), (none, slots.write(row + 0.125, place, 64)))
+    np.testing.assert_array_equal(after.rows, np.concatenate([row, row + 0.125]))
+    assert after.num_lost == 0
+    for number in (9.0, -1.0):
+        assert not told((np.array([number, 0, 0, 0, 0]), np.zeros((64, 3)))).level.any()
     full = slots.write(np.full((64, 3), 0.5), np.arange(64), 64)
-    sums = {"level": np.zeros(trend.NUM_SUMS), "table": full + full}
-    after = algorithm.tell(state, Phase.TRAIN, Replies({}, Part, [(["0"], sums)]))
+    after = told((none, full + full))
     assert len(after.rows) == 0
     (line,) = algorithm.progress_lines(after, state)
     assert line.startswith("fed-ei: 64 slots of a sum hold several rows")
-    assert algorithm.progress_lines(after, after) == []
 
 
 # -- hostile tasks and reports ---------------------------------------------------------------------------
@@ -317,17 +156,15 @@ ROWS = {"rows": np.full((5, 3), 0.5), "lengthscales": np.ones(2), "level": np.on
         ({}, {"slots": 64}),
         ({**ROWS, "secure.members": np.zeros((11, 4))}, {"slots": 64}),
     ],
-    ids=["scales", "level", "outside", "nan", "far", "odd", "small", "negative", "units", "too small"],
-)  # fmt: skip
+)
 def test_a_task_that_does_not_fit_is_refused_before_anything_is_evaluated(arrays, values):
     task, agent_state = Task(Phase.TRAIN, 1, 0, 1, arrays, values), AgentState(SQUARE, Trials.empty(2))
-    for refuse in (
-        lambda: check_task(task),
-        lambda: FedEI().accept(task, agent_state),
-        lambda: FedEI().session(task, agent_state, lambda *_: np.random.default_rng(0), None),
-    ):
-        with pytest.raises(WireError):
-            refuse()
+    with pytest.raises(WireError):
+        check_task(task)
+    with pytest.raises(WireError):
+        FedEI().accept(task, agent_state)
+    with pytest.raises(WireError):
+        FedEI().session(task, agent_state, lambda *_: np.random.default_rng(0), None)
 
 
 def test_what_one_agent_alone_is_told_changes_the_content_that_all_members_sign():
@@ -379,7 +216,6 @@ SLOTS = "slots: expected one below 64 for each row"
         ("level: expected none", {"level": np.ones(trend.NUM_SUMS)}),
         ("rows: expected one for each trial", {"rows": np.full((2, 3), 0.5), "slots": np.arange(2)}),
     ],
-    ids=["few slots", "beyond", "no rows", "level again", "too many rows"],
 )  # fmt: skip
 def test_a_report_that_does_not_fit_its_task_is_refused(error, arrays):
     told = Task(Phase.TRAIN, 1, 2, 1, {"level": np.zeros(trend.NUM_SUMS)}, {"slots": 64})

@@ -21,9 +21,7 @@ class SitesContract(AlgorithmContract):
 
     reports_values = True
     smallest = 2
-
-    def test_driver_and_grid_agree_to_the_last_bit(self):
-        pytest.skip("sites train models: tests/strategies/test_rfms_runs.py")
+    largest = 1e11
 
     def test_who_comes_late_takes_part_and_who_is_away_stops_nobody(self):
         run = Run.begin(self.make(), num_agents=4).steps(2).step(present=())  # nobody has a role who is late
@@ -53,13 +51,9 @@ class SitesContract(AlgorithmContract):
             knows = {name for name in "123" if trial in run.agents[name].log.trials}
             assert set(run.state.replies.get(trial, {})) == knows - set(pending(run, trial))
 
-    @pytest.mark.parametrize("scales", [(0.0, 0.0, 0.0), (1e-200, 1e11, 1.0)], ids=["equal", "extreme"])
-    def test_values_of_any_scale_work(self, scales):
-        super().test_values_of_any_scale_work(scales)
-
     def test_agents_without_a_single_success_go_on(self):
         def objective(config, context):
-            return hills(SQUARE)(config, context) if context.agent == "1" else None
+            return hills(SQUARE)(config, context) if context.agent == "1" else np.nan
 
         algorithm = self.make()
         run = Run.begin(algorithm, objective=objective).steps(self.num_rounds)
@@ -77,31 +71,24 @@ class TestFmo(SitesContract):
         return RFMS(method="fmo", num_initial=2, num_trials=40)
 
 
-@pytest.mark.parametrize(
-    "options", [{"method": "ehvi"}, {"method": "fso", "alpha": 0.2, "ship": "max"}, {"method": "lso"}]
-)
+@pytest.mark.parametrize("options", [{"method": "ehvi"}, {"method": "fso", "alpha": 0.2, "ship": "max"}])
 def test_options_break_nothing_that_every_algorithm_keeps(options):
     check_variant(RFMS(num_initial=2, num_trials=40, **options), SitesContract)
 
 
-# -- the server ----------------------------------------------------------------------------------
+def reply(said):
+    """A reply with these `(J_i, n_i)`, or with this failure."""
+    return SiteReply(np.nan, 0, said) if isinstance(said, str) else SiteReply(*said)
 
 
-def state_of(losses, points=None):
-    """A state whose trials have these `(J_l, {curator: (J_i, n_i)})`."""
-    points = np.linspace(0, 1, 2 * len(losses)).reshape(-1, 2) if points is None else points
+def state_of(losses):
+    """A state whose trials have these `(J_l, {curator: (J_i, n_i) or failure})`."""
+    points = np.linspace(0, 1, 2 * len(losses)).reshape(-1, 2)
     trials = tuple(
         rfms.ModelTrial(1, p, SiteReply(local, 50, "" if np.isfinite(local) else "failed"))
         for p, (local, _) in zip(points, losses, strict=True)
     )
-    replies = {
-        t: {
-            a: SiteReply(*said) if isinstance(said, tuple) else SiteReply(np.nan, 0, said)
-            for a, said in row.items()
-        }
-        for t, (_, row) in enumerate(losses)
-        if row
-    }
+    replies = {t: {a: reply(said) for a, said in row.items()} for t, (_, row) in enumerate(losses) if row}
     models = {t: np.array([t], dtype=np.uint8) for t in range(len(losses))}
     return rfms.RFMSState(SQUARE, "0", ("1", "2"), (), points[:0], trials, replies, models=models)
 
@@ -109,7 +96,6 @@ def state_of(losses, points=None):
 def test_remote_loss_is_the_mean_by_rows_over_those_who_answered():
     assert pooled_loss([SiteReply(0.1, 30), SiteReply(0.5, 10)]) == pytest.approx(0.2)
     assert pooled_loss([SiteReply(0.1, 30), SiteReply(np.nan, 0, "failed")]) == pytest.approx(0.1)
-    assert np.isnan(pooled_loss([]))
     state = state_of([(0.2, {"1": (0.1, 30), "2": (0.5, 10)}), (0.3, {"2": (0.5, 10)}), (0.4, {})])
     np.testing.assert_allclose(state.losses(), [[0.2, 0.2], [0.3, 0.5], [0.4, np.nan]])
     np.testing.assert_allclose(state.worst_losses(), [0.5, 0.5, np.nan])
@@ -142,8 +128,8 @@ def test_failed_trials_count_as_the_worst_and_unknown_ones_not_at_all():
 
 @pytest.mark.parametrize(
     ("method", "alpha", "ship", "expected"),
-    [("lso", 0.5, "own", 0), ("fso", 0.2, "own", 3), ("fso", 0.8, "own", 1), ("fmo", 0.5, "own", 1),
-     ("rand_mo", 0.5, "own", 1), ("ehvi", 0.5, "mean", 1), ("lso", 0.5, "max", 2)],
+    [("lso", 0.5, "own", 0), ("fso", 0.2, "own", 3), ("fmo", 0.5, "own", 1), ("ehvi", 0.5, "mean", 1),
+     ("lso", 0.5, "max", 2)],
 )  # fmt: skip
 def test_what_is_shipped_minimises_its_criterion(method, alpha, ship, expected):
     losses = [(0.1, 0.9, 0.9), (0.2, 0.25, 0.31), (0.29, 0.28, 0.28), (0.5, 0.11, 0.11)]
@@ -157,7 +143,6 @@ def test_what_is_shipped_minimises_its_criterion(method, alpha, ship, expected):
     ("roles", "match"),
     [
         ("openbox openbox curator", r"exactly one openbox, got agents \['0', '1'\]"),
-        ("curator curator curator", r"exactly one openbox, got agents \[\]"),
         ("openbox lockbox lockbox", "at least one curator"),
         ("openbox curator", "agent 2: expected one of openbox, curator, lockbox, got ''"),
         ("openbox curator judge", "got 'judge'"),
@@ -167,21 +152,6 @@ def test_roles_that_do_not_fit_are_refused_before_anything_is_asked(roles, match
     given = dict(zip("012", roles.split(), strict=False))
     with pytest.raises(ConfigError, match=match):
         RFMS().init(Federation(SQUARE, ("0", "1", "2"), given), generator(0, "init"))
-
-
-def test_a_method_passes_its_reference_point_and_incumbent_on():
-    rng = generator(0, "noisy")
-    x = rng.random((20, 2))
-    losses = 0.3 + 0.1 * rng.standard_normal((20, 2))
-
-    def surface(name, **options):
-        return Method(name, 0.5, **options).plan(x, losses, generator(1)).fitted("matern52")
-
-    ones = surface("ehvi", reference="ones").reference
-    np.testing.assert_allclose(ones, (losses.mean(axis=0) - 1.0) / losses.std(axis=0))
-    assert (surface("ehvi").reference > ones).all()
-    for name in ("lso", "fso", "fmo"):
-        assert surface(name, incumbent="observed").best > surface(name).best
 
 
 # -- who answers, and what ---------------------------------------------------------------------------
@@ -194,6 +164,7 @@ def begin(**options):
 def test_late_answers_come_with_the_next_reply_and_enter_the_buffer():
     run = begin().step().step(lost=("1",)).step(lost=("1",))
     assert run.state.owed == {"1": (1, 2)}
+    assert {1, 2} <= set(run.state.models), "an answer may still make them worth keeping"
     before = run.state.losses()
     run.step()
     assert run.state.owed == {}
@@ -204,12 +175,6 @@ def test_late_answers_come_with_the_next_reply_and_enter_the_buffer():
         assert loss == -history.values[history.trials == trial][0]
         assert run.state.replies[trial]["1"] == SiteReply(loss, num_rows)
     assert (run.state.losses()[1:3, 1] != before[1:3, 1]).all()
-
-
-def test_a_model_is_kept_while_an_answer_may_still_make_it_worth_keeping():
-    run = begin().step().step(lost=("1",))
-    assert 1 in run.state.models
-    run.steps(3)
     best = shipped(run.state, "own", Method("rand_mo", 0.5))
     assert set(run.state.models) == {*run.state.front(), best}
 
@@ -218,9 +183,7 @@ def test_an_openbox_that_never_answers_costs_its_trial_after_some_attempts():
     run = begin(attempts=3).steps(3, lost=("0",))
     (trial,) = run.state.trials
     assert trial.local.failure == "the openbox did not answer 3 times"
-    assert run.state.point is None
-    run.step()
-    assert len(run.state.trials) == 2
+    assert len(run.step().state.trials) == 2
     assert run.agents["0"].num_evaluations == 2, "the first configuration was trained once"
 
 
@@ -234,23 +197,11 @@ def test_without_curators_the_openbox_waits_and_the_model_is_judged_when_they_re
     assert set(run.state.replies[1]) == {"1", "2"}
 
 
-def test_study_ends_when_the_whole_initial_design_fails():
-    run = Run.begin(RFMS(num_initial=4, num_trials=9), objective=lambda config, context: None).steps(4)
-    assert run.algorithm.finished(run.state)
-    run.half(Phase.FINISH)
-    assert [e for e in run.exchanges if e.phase is Phase.FINISH] == []
-
-
 def test_the_end_asks_everybody_for_every_kept_model_once_and_again_who_was_silent():
     run = Run.begin(RFMS(method="rand_mo", num_initial=3, num_trials=8), num_agents=3).steps(8)
-    exchanges = 0
-    while run.server_round < 200:
+    for number in range(20):
         run.server_round += 1
-        before = len(run.exchanges)
-        run.half(Phase.FINISH, lost=("2",) if exchanges == 0 else ())
-        if len(run.exchanges) == before:
-            break
-        exchanges += 1
+        run.half(Phase.FINISH, lost=("2",) if number == 0 else ())
     kept, best = run.state.final, shipped(run.state, "own", Method("rand_mo", 0.5))
     assert set(kept) == set(run.state.front()) | {best}
     found = run.algorithm.results(run.state).recommendations  # the shipped point, and minus its own losses
@@ -278,8 +229,7 @@ EVALUATE = Task(Phase.EVALUATE, 1, 4, 1, {}, {"owed": "1,3"})
         (TRAIN, report(model=False), "model"),
         (TRAIN, replace(report(), arrays={"model": np.ones(0, dtype=np.uint8)}), "model"),
         (EVALUATE, report(), "model"),
-        (EVALUATE, report(model=False, num_rows=0), "num_rows"),
-        (EVALUATE, report(model=False, num_rows=10**12), "num_rows"),
+        *((EVALUATE, report(model=False, num_rows=number), "num_rows") for number in (0, 10**12)),
         (EVALUATE, report(model=False, loss=1e300), "loss"),
         (EVALUATE, report(model=False, failed=1), "failure"),
         (EVALUATE, Report(0, 1, 0, {}, {"failure": "failed"}), "failure"),
@@ -297,16 +247,6 @@ def test_answers_that_are_none_are_refused(task, said, match):
         RFMS().check_report(task, said)
 
 
-def test_answers_that_are_some_pass():
-    RFMS().check_report(TRAIN, report())
-    RFMS().check_report(EVALUATE, report(model=False, late=rfms.write_late({1: (0.5, 10), 3: (0.0, 9)})))
-    RFMS().check_report(EVALUATE, Report(4, 1, 1, {}, {"failure": "failed"}))
-    assert rfms.read_late("[[3,0.25,10]]", [3]) == {3: SiteReply(0.25, 10)}
-
-
-# -- the sites ---------------------------------------------------------------------------------------------
-
-
 def last_task(models, number, manifest=None):
     manifest = np.array([digest(m) for m in models]) if manifest is None else manifest
     return Task(Phase.FINISH, 9, number, 0, {"model": models[number], "manifest": manifest})
@@ -318,10 +258,8 @@ MODELS = [np.full(4, k, dtype=np.uint8) for k in range(3)]
 def test_the_first_task_of_the_end_fixes_what_may_be_judged_and_an_openbox_judges_its_own_models():
     run = begin(num_trials=4)
     lockbox, algorithm = run.agents["2"], run.algorithm
-    values = {}
     for task in (last_task(MODELS, 0), last_task(MODELS, 0), last_task(MODELS, 2)):
         query = step(algorithm.propose, task, lockbox.agent_state, generator(0))
-        values[task.trial] = query is not None or values.get(task.trial)
         if query is not None:
             outcome = lockbox.evaluate(query, 0, task)
             lockbox.agent_state = step(algorithm.learn, task, lockbox.agent_state, outcome, generator(0))
@@ -332,10 +270,8 @@ def test_the_first_task_of_the_end_fixes_what_may_be_judged_and_an_openbox_judge
     for agent, task, match in (
         (lockbox, last_task(others, 2), "manifest"),
         (lockbox, last_task(others, 2, manifest), "one of the manifest"),
-        *(
-            (lockbox, Task(phase, 9, 5, 1, arrays), "fixed already")
-            for phase in (Phase.TRAIN, Phase.EVALUATE)
-        ),
+        (lockbox, Task(Phase.TRAIN, 9, 5, 1, arrays), "fixed already"),
+        (lockbox, Task(Phase.EVALUATE, 9, 5, 1, arrays), "fixed already"),
         (begin().steps(2).agents["0"], last_task(MODELS, 0), "that this site has made"),  # the openbox
     ):
         with pytest.raises(WireError, match=match):

@@ -1,11 +1,9 @@
 """Differential privacy on the server: clipped updates, and noise in their mean."""
 
-import numpy as np
 from client_app import client  # noqa: F401
-from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
-from task import accuracy, load_test
+from task import train, zeros
 
 from fbo_flower import Float, Int, SearchSpace, tune_federation  # tuned
 from fbo_flower.federated import Run  # tuned
@@ -22,12 +20,8 @@ def strategy_of(noise, norm):
 
 @server.main()
 def main(grid, context):
-    arrays, noise = ArrayRecord([np.zeros((65, 10))]), context.run_config["noise-multiplier"]
-    build = lambda c: Run(strategy_of(noise, c["clipping-norm"]), arrays)  # noqa: E731  # tuned
+    noise = context.run_config["noise-multiplier"]
+    build = lambda c: Run(strategy_of(noise, c["clipping-norm"]), zeros())  # noqa: E731  # tuned
     tuned = tune_federation(grid, build, SPACE, rounds=8, budget=384)  # tuned
     context.run_config.update(tuned.best_config)  # tuned
-    config = ConfigRecord({name: context.run_config[name] for name in ("lr", "local-epochs")})
-    strategy = strategy_of(noise, context.run_config["clipping-norm"])
-    rounds = context.run_config["num-server-rounds"]
-    result = strategy.start(grid=grid, initial_arrays=arrays, train_config=config, num_rounds=rounds)
-    print(accuracy(result.arrays.to_numpy_ndarrays()[0], *load_test()))
+    train(strategy_of(noise, context.run_config["clipping-norm"]), grid, context)

@@ -1,8 +1,7 @@
 """A client in NumPy that reads its hyperparameters from the messages."""
 
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from task import accuracy, fit, load_data
+from task import accuracy, fit, load_data, reply
 
 client = ClientApp()
 
@@ -12,13 +11,11 @@ def train(message, context):
     x, y, _, _ = load_data(context)
     config, (weights,) = message.content["config"], message.content["arrays"].to_numpy_ndarrays()
     weights = fit(weights, x, y, config["lr"], config["local-epochs"], config.get("proximal-mu", 0.0))
-    metrics = MetricRecord({"num-examples": len(y), "train-accuracy": accuracy(weights, x, y)})
-    return Message(RecordDict({"arrays": ArrayRecord([weights]), "metrics": metrics}), reply_to=message)
+    return reply(message, len(y), [weights], **{"train-accuracy": accuracy(weights, x, y)})
 
 
 @client.evaluate()
 def evaluate(message, context):
     _, _, x, y = load_data(context)
     (weights,) = message.content["arrays"].to_numpy_ndarrays()
-    metrics = MetricRecord({"num-examples": len(y), "accuracy": accuracy(weights, x, y)})
-    return Message(RecordDict({"metrics": metrics}), reply_to=message)
+    return reply(message, len(y), accuracy=accuracy(weights, x, y))

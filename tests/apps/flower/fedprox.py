@@ -1,11 +1,9 @@
 """FedProx, whose proximal term travels in the config."""
 
-import numpy as np
 from client_app import client  # noqa: F401
-from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedProx
-from task import accuracy, load_test
+from task import train, zeros
 
 from fbo_flower import Float, Int, SearchSpace, tune_federation  # tuned
 from fbo_flower.federated import Run  # tuned
@@ -21,11 +19,7 @@ def strategy_of(config):
 
 @server.main()
 def main(grid, context):
-    arrays = ArrayRecord([np.zeros((65, 10))])
-    build = lambda c: Run(strategy_of(c), arrays)  # noqa: E731  # tuned
+    build = lambda c: Run(strategy_of(c), zeros())  # noqa: E731  # tuned
     tuned = tune_federation(grid, build, SearchSpace(SPACE), rounds=8, budget=384)  # tuned
     context.run_config.update(tuned.best_config)  # tuned
-    config = ConfigRecord({name: context.run_config[name] for name in ("lr", "local-epochs")})
-    strategy, rounds = strategy_of(context.run_config), context.run_config["num-server-rounds"]
-    result = strategy.start(grid=grid, initial_arrays=arrays, train_config=config, num_rounds=rounds)
-    print(accuracy(result.arrays.to_numpy_ndarrays()[0], *load_test()))
+    train(strategy_of(context.run_config), grid, context)

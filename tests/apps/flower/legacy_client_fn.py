@@ -31,7 +31,11 @@ class Client(NumPyClient):
         return 1.0 - score, len(y), {"accuracy": score}
 
 
-client = ClientApp(client_fn=lambda context: Client(load_data(context)).to_client())
+def client_fn(context):
+    return Client(load_data(context)).to_client()
+
+
+client = ClientApp(client_fn=client_fn)
 
 
 def server_fn(context):
@@ -41,8 +45,8 @@ def server_fn(context):
         on_fit_config_fn=lambda server_round: own,
         evaluate_fn=lambda server_round, arrays, config: print(accuracy(arrays[0], *load_test())),
     )
-    rounds = context.run_config["num-server-rounds"]
-    return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=rounds))
+    config = ServerConfig(num_rounds=context.run_config["num-server-rounds"])
+    return ServerAppComponents(strategy=strategy, config=config)
 
 
 server = ServerApp(server_fn=server_fn)  # own

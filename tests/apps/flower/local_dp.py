@@ -1,13 +1,11 @@
 """Differential privacy on the clients, by Flower's `LocalDpMod`."""
 
 import client_app
-import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
-from task import accuracy, load_test
+from task import train, zeros
 
 from fbo_flower import Float, Int, SearchSpace, tune_federation  # tuned
 from fbo_flower.federated import Run  # tuned
@@ -23,10 +21,6 @@ server = ServerApp()
 
 @server.main()
 def main(grid, context):
-    arrays = ArrayRecord([np.zeros((65, 10))])
-    tuned = tune_federation(grid, lambda c: Run(FedAvg(), arrays), SPACE, rounds=8, budget=384)  # tuned
+    tuned = tune_federation(grid, lambda c: Run(FedAvg(), zeros()), SPACE, rounds=8, budget=384)  # tuned
     context.run_config.update(tuned.best_config)  # tuned
-    config = ConfigRecord({name: context.run_config[name] for name in ("lr", "local-epochs")})
-    rounds = context.run_config["num-server-rounds"]
-    result = FedAvg().start(grid=grid, initial_arrays=arrays, train_config=config, num_rounds=rounds)
-    print(accuracy(result.arrays.to_numpy_ndarrays()[0], *load_test()))
+    train(FedAvg(), grid, context)

@@ -10,8 +10,6 @@ has. The app is tuned; then the original runs with its own settings and with the
 beginning and with other random numbers.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib.util
@@ -22,13 +20,12 @@ import random
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from unittest import mock
 
 import numpy as np
 from flwr.app import Context, RecordDict
 
 import fbo_flower
-from fbo_flower.federated import TunedFederation
 from fbo_flower.simulation.grids import InProcessGrid
 
 HERE, NUM_CLIENTS = Path(__file__).parent, 6
@@ -54,26 +51,20 @@ APPS = {
 NEEDS = {"torch_net": "torch", "xgboost_bagging": "xgboost", "xgboost_cyclic": "xgboost"}
 
 
-def version_of(app: str, other: str) -> str:
+def version_of(app, other):
     """Return an app without the lines that end in `# own` or `# tuned`."""
     lines = (HERE / f"{app}.py").read_text().splitlines()
     return "\n".join(line for line in lines if not line.endswith(f"# {other}"))
 
 
-def num_changed(app: str) -> int:
-    """Return how many lines an app's tuned version adds and removes."""
-    return len(re.findall("# (?:own|tuned)$", (HERE / f"{app}.py").read_text(), re.MULTILINE))
-
-
-def run(text: str, seed: int, changed: dict[str, Any]) -> list[str]:
+def run(text, seed, changed):
     """Run a version of an app with entries of its run config changed, and return what it prints."""
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  # Flower's and scikit-learn's
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(seed)
-    found: dict[str, Any] = {"__name__": "app"}
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    found = {"__name__": "app"}
+    with contextlib.redirect_stdout(printed := io.StringIO()):
         exec(compile(text, "app.py", "exec"), found)
         config = {**found["CONFIG"], **changed}
         grid = InProcessGrid(found["client"], NUM_CLIENTS, run_config=config)
@@ -81,29 +72,26 @@ def run(text: str, seed: int, changed: dict[str, Any]) -> list[str]:
     return printed.getvalue().split()
 
 
-def tune(app: str, seed: int, budget: int | None) -> TunedFederation:
-    """Run the tuned version of an app."""
+def tune(app, seed, budget):
+    """Run the tuned version of an app; return what it found."""
     original, results = fbo_flower.tune_federation, []
 
-    def recording(*args: Any, **given: Any) -> TunedFederation:
+    def recording(*args, **given):
         results.append(original(*args, **{**given, "seed": seed, "budget": budget or given["budget"]}))
         return results[-1]
 
-    fbo_flower.tune_federation = recording
-    try:
+    with mock.patch("fbo_flower.tune_federation", recording):
         run(version_of(app, "own"), seed, {})
-    finally:
-        fbo_flower.tune_federation = original
     return results[0]
 
 
-def shown(values: list[float]) -> str:
+def shown(values):
     """Return a mean and its standard error."""
     error = np.std(values, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return f"{np.mean(values):.3f} ± {error:.3f}"
 
 
-def main() -> None:
+def main():
     """Print a row for each app."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
@@ -124,9 +112,10 @@ def main() -> None:
             spent.append(result.client_rounds)
             for values, config in ((own, {}), (tuned, result.best_config)):
                 values.append(float(run(version_of(app, "tuned"), 1000 + task.SEED, config)[-1]))
+        changed = len(re.findall("# (?:own|tuned)$", (HERE / f"{app}.py").read_text(), re.MULTILINE))
         difference = [two - one for one, two in zip(own, tuned, strict=True)]
         means = map(shown, (own, tuned, difference))
-        cells = [f"`{app}.py`", *APPS[app], num_changed(app), *means, round(np.mean(spent))]
+        cells = [f"`{app}.py`", *APPS[app], changed, *means, round(np.mean(spent))]
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 

@@ -5,7 +5,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
-from task import accuracy, fit, load_data, load_test
+from task import accuracy, fit, load_data, load_test, reply
 
 from fbo_flower import Float, Int, SearchSpace, tune_federation  # tuned
 from fbo_flower.federated import Run  # tuned
@@ -31,18 +31,14 @@ def train(message, context):
     x, y, _, _ = load_data(context, "breast_cancer")
     config, (weights,) = message.content["config"], message.content["arrays"].to_numpy_ndarrays()
     weights = fit(weights, scaled(x, config), y, config["lr"], config["local-epochs"])
-    records = {"arrays": ArrayRecord([weights]), "metrics": MetricRecord({"num-examples": len(y)})}
-    return Message(RecordDict(records), reply_to=message)
+    return reply(message, len(y), [weights])
 
 
 @client.evaluate()
 def evaluate(message, context):
     _, _, x, y = load_data(context, "breast_cancer")
     (weights,) = message.content["arrays"].to_numpy_ndarrays()
-    score = accuracy(weights, scaled(x, message.content["config"]), y)
-    return Message(
-        RecordDict({"metrics": MetricRecord({"num-examples": len(y), "accuracy": score})}), reply_to=message
-    )
+    return reply(message, len(y), accuracy=accuracy(weights, scaled(x, message.content["config"]), y))
 
 
 class Sgd(FedAvg):

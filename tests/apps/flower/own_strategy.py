@@ -1,11 +1,10 @@
 """A strategy of the app's own: a rate that decays, and momentum on the server."""
 
-import numpy as np
 from client_app import client  # noqa: F401
-from flwr.app import ArrayRecord, ConfigRecord
+from flwr.app import ArrayRecord
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
-from task import accuracy, load_test
+from task import train, zeros
 
 from fbo_flower import Float, SearchSpace, tune_federation  # tuned
 from fbo_flower.federated import Run  # tuned
@@ -35,12 +34,8 @@ class Decayed(FedAvg):
 
 @server.main()
 def main(grid, context):
-    arrays, own = ArrayRecord([np.zeros((65, 10))]), {"local-epochs": context.run_config["local-epochs"]}
-    build = lambda c: Run(Decayed(c["decay"], c["momentum"]), arrays, train_config=own)  # noqa: E731  # tuned
+    own = {"local-epochs": context.run_config["local-epochs"]}
+    build = lambda c: Run(Decayed(c["decay"], c["momentum"]), zeros(), train_config=own)  # noqa: E731  # tuned
     tuned = tune_federation(grid, build, SearchSpace(SPACE), rounds=8, budget=384)  # tuned
     context.run_config.update(tuned.best_config)  # tuned
-    config = context.run_config
-    strategy, rounds = Decayed(config["decay"], config["momentum"]), config["num-server-rounds"]
-    config = ConfigRecord({"lr": config["lr"], **own})
-    result = strategy.start(grid=grid, initial_arrays=arrays, train_config=config, num_rounds=rounds)
-    print(accuracy(result.arrays.to_numpy_ndarrays()[0], *load_test()))
+    train(Decayed(context.run_config["decay"], context.run_config["momentum"]), grid, context)

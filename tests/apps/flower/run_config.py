@@ -1,11 +1,11 @@
 """The run config rules everything: the clients' rate and penalty, the strategy, and its own rate."""
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAdagrad, FedAdam
-from task import load_data, load_test
+from task import load_data, load_test, reply
 
 from fbo_flower import Categorical, Float, Int, SearchSpace, tune_federation  # tuned
 from fbo_flower.federated import Judge, Run, tuned_run_config  # tuned
@@ -30,16 +30,14 @@ def train(message, context):
     for _ in range(context.run_config["local-epochs"]):
         slope = x.T @ (x @ weights - y / 100) / len(y) + context.run_config["l2"] * weights
         weights = weights - context.run_config["lr"] * slope
-    records = {"arrays": ArrayRecord([weights]), "metrics": MetricRecord({"num-examples": len(y)})}
-    return Message(RecordDict(records), reply_to=message)
+    return reply(message, len(y), [weights])
 
 
 @client.evaluate()
 def evaluate(message, context):
     _, _, x, y = load_data(context, "diabetes")
     (weights,) = message.content["arrays"].to_numpy_ndarrays()
-    metrics = MetricRecord({"num-examples": len(y), "loss": loss(weights, x, y)})
-    return Message(RecordDict({"metrics": metrics}), reply_to=message)
+    return reply(message, len(y), loss=loss(weights, x, y))
 
 
 def strategy_of(config):

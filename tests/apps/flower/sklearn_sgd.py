@@ -1,12 +1,12 @@
 """scikit-learn's SGDClassifier; clients read the run config."""
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from sklearn.linear_model import SGDClassifier
-from task import load_data, load_test
+from task import load_data, load_test, reply
 
 from fbo_flower import Categorical, Float, Int, SearchSpace, tune_federation  # tuned
 from fbo_flower.federated import Run, tuned_run_config  # tuned
@@ -20,13 +20,8 @@ client = ClientApp(mods=[tuned_run_config])  # tuned
 
 
 def model_of(config, arrays):
-    model = SGDClassifier(
-        loss="log_loss",
-        penalty=config["penalty"],
-        alpha=config["alpha"],
-        learning_rate="constant",
-        eta0=config["eta0"],
-    )
+    given = {name: config[name] for name in ("penalty", "alpha", "eta0")}
+    model = SGDClassifier(loss="log_loss", learning_rate="constant", **given)
     model.classes_ = np.arange(10)
     model.coef_, model.intercept_ = arrays.to_numpy_ndarrays()
     return model
@@ -38,16 +33,14 @@ def train(message, context):
     model = model_of(context.run_config, message.content["arrays"])
     for _ in range(context.run_config["local-epochs"]):
         model.partial_fit(x, y)
-    arrays, metrics = ArrayRecord([model.coef_, model.intercept_]), MetricRecord({"num-examples": len(y)})
-    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+    return reply(message, len(y), [model.coef_, model.intercept_])
 
 
 @client.evaluate()
 def evaluate(message, context):
     _, _, x, y = load_data(context)
-    score = float(model_of(context.run_config, message.content["arrays"]).score(x, y))
-    metrics = MetricRecord({"num-examples": len(y), "accuracy": score})
-    return Message(RecordDict({"metrics": metrics}), reply_to=message)
+    model = model_of(context.run_config, message.content["arrays"])
+    return reply(message, len(y), accuracy=float(model.score(x, y)))
 
 
 @server.main()

@@ -4,6 +4,7 @@ import random
 from functools import cache
 
 import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from sklearn import datasets
 
 SEED = 0  # of the split; measure.py sets it
@@ -60,3 +61,22 @@ def fit(weights, x, y, lr, epochs, proximal_mu=0.0):
 def accuracy(weights, x, y):
     """Return the share of rows with the right label."""
     return float(np.mean(probabilities(weights, x).argmax(axis=1) == y))
+
+
+def reply(message, number, arrays=None, **metrics):
+    """Return a client's reply: arrays of a model if there are any, and metrics of a number of rows."""
+    records = {"metrics": MetricRecord({"num-examples": number, **metrics})}
+    if arrays is not None:
+        records["arrays"] = ArrayRecord(arrays)
+    return Message(RecordDict(records), reply_to=message)
+
+
+def zeros():
+    return ArrayRecord([np.zeros((65, 10))])
+
+
+def train(strategy, grid, context):
+    """Train with the values of the run config, and print the accuracy on the rows that no client has."""
+    config = ConfigRecord({name: context.run_config[name] for name in ("lr", "local-epochs")})
+    result = strategy.start(grid, zeros(), context.run_config["num-server-rounds"], train_config=config)
+    print(accuracy(result.arrays.to_numpy_ndarrays()[0], *load_test()))

@@ -1,11 +1,11 @@
 """PyTorch; the rate travels in the config, the rest is in the run config, as in Flower's quickstart."""
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
-from task import load_data, load_test
+from task import load_data, load_test, reply
 
 from fbo_flower import Float, Int, SearchSpace, tune_federation  # tuned
 from fbo_flower.federated import Run, tuned_run_config  # tuned
@@ -40,16 +40,13 @@ def train(message, context):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
             optimizer.step()
-    arrays, metrics = ArrayRecord(model.state_dict()), MetricRecord({"num-examples": len(y)})
-    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+    return reply(message, len(y), model.state_dict())
 
 
 @client.evaluate()
 def evaluate(message, context):
     _, _, x, y = load_data(context)
-    score = accuracy(net(message.content["arrays"]), x, y)
-    metrics = MetricRecord({"num-examples": len(y), "accuracy": score})
-    return Message(RecordDict({"metrics": metrics}), reply_to=message)
+    return reply(message, len(y), accuracy=accuracy(net(message.content["arrays"]), x, y))
 
 
 @server.main()

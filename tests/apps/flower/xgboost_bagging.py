@@ -2,12 +2,12 @@
 
 import numpy as np
 import xgboost
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord
 from flwr.clientapp import ClientApp
 from flwr.common.config import unflatten_dict
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedXgbBagging
-from task import load_data, load_test
+from task import load_data, load_test, reply
 
 from fbo_flower import Float, Int, SearchSpace, tune_federation  # tuned
 from fbo_flower.federated import Judge, Run, tuned_run_config  # tuned
@@ -43,17 +43,14 @@ def train(message, context):
     booster = xgboost.train(params, xgboost.DMatrix(x, label=y), number, xgb_model=before)
     if context.run_config["train-method"] == "bagging":
         booster = booster[booster.num_boosted_rounds() - number :]
-    arrays = ArrayRecord([np.frombuffer(booster.save_raw("json"), dtype=np.uint8)])
-    metrics = MetricRecord({"num-examples": len(y)})
-    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+    return reply(message, len(y), [np.frombuffer(booster.save_raw("json"), dtype=np.uint8)])
 
 
 @client.evaluate()
 def evaluate(message, context):
     _, _, x, y = load_data(context, "breast_cancer")
-    found = loss(booster_of(context.run_config, message.content["arrays"]), x, y)
-    metrics = MetricRecord({"num-examples": len(y), "logloss": found})
-    return Message(RecordDict({"metrics": metrics}), reply_to=message)
+    booster = booster_of(context.run_config, message.content["arrays"])
+    return reply(message, len(y), logloss=loss(booster, x, y))
 
 
 @server.main()

@@ -8,8 +8,6 @@ In each script one line changes: that of the sampler. Three sites have rows of t
 `fed-ei` with an app that has the script's parameters.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io
@@ -18,18 +16,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import lightgbm  # noqa: F401  # for the scripts, whose processes are forks of this one
 import optuna
 import sklearn.ensemble
 import sklearn.model_selection
-import sklearn.neighbors
-import sklearn.pipeline
 import sklearn.svm
-import sklearn.tree  # noqa: F401  # as above
+import sklearn.tree  # noqa: F401  # for the scripts, whose processes are forks of this one
 
 import fbo_flower
 from fbo_flower import Asked, Categorical, Float, Int, SearchSpace, client_app
@@ -38,7 +31,7 @@ from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space.optuna import from_distributions
 from fbo_flower.strategies import FedEI
 
-HERE, NUM_SITES = Path(__file__).parent, 3
+HERE, SITES = Path(__file__).parent, range(3)
 sys.path.insert(0, str(HERE))  # for the scripts' rows.py
 OWN = "sampler = optuna.samplers.TPESampler(seed=seed"
 SAMPLERS = {
@@ -46,8 +39,7 @@ SAMPLERS = {
     "EISampler": "sampler = fbo_flower.EISampler(seed=seed",
     "FederatedSampler": 'sampler = fbo_flower.FederatedSampler(f"agent-{site}.db"',
 }
-SCRIPTS = ["classifiers", "pruning", "two_objectives", "constraints", "ask_and_tell", "enqueue"]
-SCRIPTS += ["processes", "steps", "callbacks", "retries"]
+SCRIPTS = ["classifiers", "pruning", "two_objectives", "constraints", "ask_and_tell"]
 SVC, FOREST = {"classifier": "SVC"}, {"classifier": "RandomForest"}
 BRANCHES = {  # of `classifiers`; the other scripts suggest all their parameters in each trial
     "classifier": Categorical(["SVC", "RandomForest"]),
@@ -59,71 +51,49 @@ AIMS = {  # of scripts that do not return a loss alone
     "two_objectives": {"objectives": {"error": "min", "leaves": "min"}},
     "constraints": {"objectives": {"error": "min"}, "limits": {"leaves": 6.0}},
 }
-NUM_PROCESSES = {"processes": 2}  # of a site
 
 
-def text_of(script: str, sampler: str) -> str:
-    """Return a script with another sampler; one line has changed."""
+def run(script, sampler, arguments, said=None):
+    """Run a script with another sampler in this process; say what it prints last, and return its names."""
     text = (HERE / f"{script}.py").read_text()
     assert text.count(OWN) == 1
-    return text.replace(OWN, SAMPLERS[sampler])
-
-
-def run_script(text: str, arguments: Sequence[int], names: dict[str, Any]) -> float:
-    """Run a script with these names in this process; return what it prints last."""
     sys.argv = ["script.py", *map(str, arguments)]
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    names |= {"fbo_flower": fbo_flower, "site": arguments[0], "__name__": "__main__"}
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(text, "script.py", "exec"), names)
-    return float(printed.getvalue().split()[-1])
+    names = {"fbo_flower": fbo_flower, "site": arguments[0], "__name__": "__main__"}
+    with (
+        contextlib.redirect_stdout(printed := io.StringIO()),
+        contextlib.suppress(*[] if said else [ValueError]),
+    ):
+        exec(compile(text.replace(OWN, SAMPLERS[sampler]), "script.py", "exec"), names)
+    if said:
+        said.put((arguments[0], float(printed.getvalue().split()[-1])))
+    return names
 
 
-def run_site(text: str, arguments: Sequence[int], said: Any) -> None:
-    """Run a script in this process and say what it prints last."""
-    said.put((arguments[0], run_script(text, arguments, {})))
-
-
-def space_of(script: str) -> SearchSpace:
-    """Return the search space of a script: that of its first trial, which is made here at one more site."""
+def serve(script, seed, num_trials, directory):
+    """Run the federated study, in the search space of a first trial, which is made at one more site."""
     if script == "classifiers":
-        return SearchSpace(BRANCHES)
-    names: dict[str, Any] = {}
-    with contextlib.suppress(ValueError):  # the trial may break the limits, so that there is no best one
-        run_script(text_of(script, "own"), [NUM_SITES, 0, 1], names)
-    return from_distributions(names["study"].trials[0].distributions)
+        space = SearchSpace(BRANCHES)
+    else:  # the trial may break the limits, so that there is no best one
+        space = from_distributions(run(script, "own", [len(SITES), 0, 1])["study"].trials[0].distributions)
+    app = client_app(Asked(), space, seed=seed, disclose="trials", **AIMS.get(script, {"minimize": True}))
+    journals = {site: {"journal": f"{directory}/agent-{site}.db"} for site in SITES}
+    grid = InProcessGrid(app, len(SITES), node_configs=journals)
+    FedEI(num_agents=len(SITES), seed=seed).start(grid, num_rounds=num_trials)
 
 
-def serve(script: str, seed: int, num_trials: int, directory: Path) -> None:
-    """Run the federated study."""
-    given: dict[str, Any] = AIMS.get(script, {"minimize": True})
-    app = client_app(Asked(), space_of(script), seed=seed, disclose="trials", **given)
-    journals = {site: {"journal": str(directory / f"agent-{site}.db")} for site in range(NUM_SITES)}
-    grid = InProcessGrid(app, NUM_SITES, node_configs=journals)
-    FedEI(num_agents=NUM_SITES, seed=seed).start(grid, num_rounds=num_trials)
-
-
-def values_of(script: str, sampler: str, seed: int, num_trials: int) -> list[float]:
+def values_of(script, sampler, seed, num_trials):
     """Return the value that each site's script prints."""
     context = multiprocessing.get_context("fork")  # the libraries are imported already
-    said, text, before = context.Queue(), text_of(script, sampler), Path.cwd()
+    said, before, processes = context.Queue(), Path.cwd(), []
     with tempfile.TemporaryDirectory() as directory:
         os.chdir(directory)
-        server = context.Process(target=serve, args=(script, seed, num_trials, Path(directory)))
+        server = context.Process(target=serve, args=(script, seed, num_trials, directory))
         if sampler == "FederatedSampler":
             server.start()
-        processes = []
-        for site in range(NUM_SITES):
-            if NUM_PROCESSES.get(script, 1) > 1:  # one process makes the tables, as Optuna asks for
-                first = context.Process(
-                    target=optuna.storages.RDBStorage, args=(f"sqlite:///study-{site}.db",)
-                )
-                first.start()
-                first.join()
-            own = [site, NUM_SITES * seed + site, num_trials]
-            for _ in range(NUM_PROCESSES.get(script, 1)):
-                processes.append(context.Process(target=run_site, args=(text, own, said)))
+        for site in SITES:
+            given = (script, sampler, [site, len(SITES) * seed + site, num_trials], said)
+            processes.append(context.Process(target=run, args=given))
         for process in processes:
             process.start()
         for process in processes:
@@ -133,11 +103,10 @@ def values_of(script: str, sampler: str, seed: int, num_trials: int) -> list[flo
             server.join()
         os.chdir(before)
     assert all(process.exitcode == 0 for process in processes), f"{script} with {sampler} has failed"
-    found = dict(said.get() for _ in range(NUM_SITES * NUM_PROCESSES.get(script, 1)))
-    return [found[site] for site in range(NUM_SITES)]
+    return list(dict(said.get() for _ in processes).values())
 
 
-def main() -> None:
+def main():
     """Print a row for each script: mean over sites and seeds, and minutes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=15)
@@ -147,13 +116,14 @@ def main() -> None:
     asking.POLL_SECONDS = 0.02
     print("| script | lines changed | " + " | ".join(SAMPLERS) + " | minutes |")
     for script in given.scripts:
-        began, means = time.monotonic(), []
+        began, row = time.monotonic(), []
         for sampler in SAMPLERS:
-            values = [values_of(script, sampler, seed, given.trials) for seed in range(given.seeds)]
-            means.append(sum(map(sum, values)) / (NUM_SITES * given.seeds))
-        row = " | ".join(f"{mean:.4f}" for mean in means)
+            found = [
+                value for s in range(given.seeds) for value in values_of(script, sampler, s, given.trials)
+            ]
+            row.append(f"{sum(found) / len(found):.4f}")
         minutes = (time.monotonic() - began) / 60
-        print(f"| `{script}.py` | 1 | {row} | {minutes:.1f} |", flush=True)
+        print(f"| `{script}.py` | 1 | {' | '.join(row)} | {minutes:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Batches, and the values of single points: the knowledge gradient, entropy search, their joint maximum."""
 
-import functools
 import math
 
 import numpy as np
@@ -9,7 +8,6 @@ from acquisition_cases import every_batch, fantasies, frazier, gaussian_process,
 from scipy.integrate import quad
 from scipy.stats import norm, truncnorm
 
-from fbo_flower.numerics.acquisition import batch, joint_design
 from fbo_flower.numerics.acquisition import knowledge_gradient as kg
 from fbo_flower.numerics.acquisition.batch import maximise_batch, replaced
 from fbo_flower.numerics.acquisition.entropy_search import (
@@ -46,61 +44,23 @@ def problem(kind, seed, num_points, num_agents):
     return acquisition, np.array(local), float(rng.choice([0.0, 0.5, 1.0, 1.5, 3.0]))
 
 
-@functools.cache
-def exhausted(kind, seed):
-    """A random problem, and the maximum of exhaustive search."""
-    num_points = int(np.random.default_rng(seed).integers(4, 13))
-    acquisition, local, beta = problem(kind, seed, num_points, 2 + seed % 2)
-    batches, values = every_batch(acquisition, len(local))
-    return acquisition, local, beta, (values + beta * local[np.arange(len(local)), batches].sum(axis=1)).max()
-
-
-def missed(kind, count, num_starts):
-    """How often the maximum of exhaustive search is not found, over random problems."""
-    number = 0
-    for seed in range(count):
-        *parts, largest = exhausted(kind, seed)
-        _, best = batch.maximise_batch(*parts, num_starts, np.random.default_rng(seed))
-        number += best < largest - 1e-9 * abs(best)
-    return number
-
-
-@pytest.mark.parametrize(("kind", "count"), [("kg", 24), ("ei", 6), ("es", 6)])
+@pytest.mark.parametrize(("kind", "count"), [("kg", 12), ("ei", 4), ("es", 4)])
 def test_two_starts_find_the_maximum_of_exhaustive_search(kind, count):
-    assert missed(kind, count, 2) <= 1
-
-
-def test_a_search_of_single_moves_alone_misses_maxima(monkeypatch):
-    """The negative control of the test above: it does not pass for any search."""
-    monkeypatch.setattr(batch._Search, "swap", lambda self, design, value: (design, value))
-    monkeypatch.setattr(batch._Search, "pair", lambda self, design, value: (design, value))
-    assert missed("kg", 24, 1) > 2
-
-
-@pytest.mark.parametrize(("beta", "seed"), [(0.0, 0), (1.5, 2)])
-def test_the_short_search_of_many_agents_reaches_the_value_of_the_full_one(monkeypatch, beta, seed):
-    """Judged by 2048 other draws: what the full search gains beyond 1 % is fitted to its own draws."""
-    rng = np.random.default_rng(seed)
-    mean, factor = gaussian_process(mesh(12), 0.2, 12, 0.02, rng)
-    own = [mean + 0.2 * rng.standard_normal(144) for _ in range(16)]
-    local = np.array([own_gain("kg", values, factor, 0.02, 32, rng) for values in own])
-    acquisition = central("kg", mean, factor, 0.02, 16, rng)
-    judge = BatchKnowledgeGradient(mean, factor, 0.02, centred_draws(2048, 16, np.random.default_rng(9)))
-
-    def search():
-        found, _ = batch.maximise_batch(acquisition, local, beta, 1, np.random.default_rng(0))
-        own = local[np.arange(16), found].sum()
-        return judge.values(found, 15, found[15:])[0] + beta * own
-
-    short = search()
-    monkeypatch.setattr(batch, "FEW", 16)
-    assert short >= 0.99 * search()
+    missed = 0
+    for seed in range(count):
+        num_points = int(np.random.default_rng(seed).integers(4, 13))
+        acquisition, local, beta = problem(kind, seed, num_points, 2 + seed % 2)
+        batches, values = every_batch(acquisition, len(local))
+        largest = (values + beta * local[np.arange(len(local)), batches].sum(axis=1)).max()
+        _, best = maximise_batch(acquisition, local, beta, 2, np.random.default_rng(seed))
+        missed += best < largest - 1e-9 * abs(best)
+    assert missed <= 1
 
 
 @KINDS
 def test_reported_values_are_those_of_the_batch_whichever_agent_is_asked(kind):
     acquisition, local, beta = problem(kind, 1, 50, 3)
-    best, largest = batch.maximise_batch(acquisition, local, beta, 3, np.random.default_rng(0))
+    best, largest = maximise_batch(acquisition, local, beta, 3, np.random.default_rng(0))
     own = local[np.arange(3), best].sum()
     for agent in range(3):
         value = acquisition.values(best, agent, best[agent : agent + 1])[0]
@@ -111,45 +71,15 @@ def test_reported_values_are_those_of_the_batch_whichever_agent_is_asked(kind):
 
 
 @KINDS
-@pytest.mark.parametrize(("num_points", "num_agents"), [(1, 1), (1, 3), (40, 1), (2, 5)])
+@pytest.mark.parametrize(("num_points", "num_agents"), [(1, 3), (40, 1), (40, 12)])
 def test_smallest_sets_and_federations_work(kind, num_points, num_agents):
     acquisition, local, _ = problem(kind, 4, num_points, num_agents)
-    best, largest = batch.maximise_batch(acquisition, local, 1.0, 2, np.random.default_rng(0))
+    best, largest = maximise_batch(acquisition, local, 1.0, 2, np.random.default_rng(0))
     assert best.shape == (num_agents,)
     assert np.isfinite(largest)
     if num_agents == 1:
         value = acquisition.values(np.array([0]), 0, np.arange(num_points)) + local[0]
         assert largest == pytest.approx(value.max(), rel=1e-9, abs=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("num_agents", "beta", "num_starts"),
-    [(2, 0.5, 3), (2, 1.0, 1), (8, 0.5, 3), (9, 0.5, 1)],
-)
-def test_a_joint_design_of_few_agents_has_three_starts_unless_their_own_gains_decide(
-    num_agents, beta, num_starts, monkeypatch
-):
-    given = []
-
-    def search(acquisition, own, beta, starts, *more):
-        given.append(starts)
-        return maximise_batch(acquisition, own, beta, starts, *more)
-
-    monkeypatch.setattr(joint_design, "maximise_batch", search)
-    belief, own = (np.arange(5.0), np.eye(5)), np.zeros((num_agents, 5))
-    found = joint_design.joint_design("ei", *belief, own, beta, 0.1, np.random.default_rng(0))
-    assert (found.shape, given) == ((num_agents,), [num_starts])
-
-
-def test_factors_of_many_matrices_reproduce_them_even_if_they_are_singular():
-    roots = np.random.default_rng(0).standard_normal((50, 4, 4))
-    roots[:20, 2] = roots[:20, 0]  # a duplicated point
-    roots[10:30, :, 2:] = 0.0  # of rank 2
-    roots[5] = 0.0
-    matrices = roots @ roots.transpose(0, 2, 1)
-    lower = batch.stacked_cholesky(matrices)
-    np.testing.assert_allclose(lower @ lower.transpose(0, 2, 1), matrices, atol=1e-6)
-    assert not np.triu(lower, 1).any()
 
 
 # -- points under way, against brute-force conditioning ----------------------------------------------
@@ -158,10 +88,9 @@ def test_factors_of_many_matrices_reproduce_them_even_if_they_are_singular():
 NUM_POINTS = 12
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_choice_is_the_best_one_after_conditioning_on_every_fantasy(seed):
-    mean, factor, noise_variance = random_belief(seed, NUM_POINTS)
-    rng = np.random.default_rng(seed)
+def test_the_choice_is_the_best_one_after_conditioning_on_every_fantasy():
+    mean, factor, noise_variance = random_belief(0, NUM_POINTS)
+    rng = np.random.default_rng(0)
     pending, draws = rng.choice(NUM_POINTS, size=2, replace=False), centred_draws(16, 3, rng)
     acquisition = BatchKnowledgeGradient(mean, factor, noise_variance, draws)
     belief = mean, factor @ factor.T, noise_variance
@@ -177,9 +106,9 @@ def test_the_choice_is_the_best_one_after_conditioning_on_every_fantasy(seed):
 
 
 @pytest.mark.parametrize("noisy", [True, False])
-@pytest.mark.parametrize("seed", range(9))
+@pytest.mark.parametrize("seed", range(3))
 def test_every_point_has_the_value_of_the_scalar_algorithm(seed, noisy, monkeypatch):
-    mean, factor, noise_variance = random_belief(seed, 3 + 5 * seed)
+    mean, factor, noise_variance = random_belief(seed, 3 + 15 * seed)
     covariance, noise_variance = factor @ factor.T, noise_variance * noisy
     total = covariance.diagonal() + noise_variance
     slopes = np.divide(covariance, np.sqrt(total), out=np.zeros_like(covariance), where=total > 0)
@@ -217,19 +146,18 @@ def check(belief, draws, design, agent, candidates):
         assert value == pytest.approx(means.max(axis=1).mean() - mean.max(), rel=1e-7, abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("length", "agent"), [(1, 0), (2, 1), (4, 0), (4, 2), (LONG, 0), (LONG, LONG - 1)])
-def test_values_are_those_of_the_formula_for_one_batch_at_a_time(seed, length, agent, monkeypatch):
+@pytest.mark.parametrize(("length", "agent"), [(1, 0), (4, 0), (4, 2), (LONG, 0), (LONG, LONG - 1)])
+def test_values_are_those_of_the_formula_for_one_batch_at_a_time(length, agent, monkeypatch):
     if length - agent > kg.LATER:  # by one factor per candidate, not by columns
         monkeypatch.setattr(BatchKnowledgeGradient, "_stacked", None)
-    design = np.random.default_rng(seed).integers(25, size=length)
-    check(random_belief(seed, 25), draws_of(32, length), design, agent, np.array([0, 24, design[0]]))
+    for seed in range(2):
+        design = np.random.default_rng(seed).integers(25, size=length)
+        check(random_belief(seed, 25), draws_of(32, length), design, agent, np.array([0, 24, design[0]]))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_points_left_out_of_the_maximum_never_were_maximisers(seed):
+def test_points_left_out_of_the_maximum_never_were_maximisers():
     """Late beliefs, where many are left out: the formula has no such shortcut."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     belief, draws = (*gaussian_process(mesh(8), 0.3, 40, 0.01, rng), 0.01), draws_of(64, 3)
     assert BatchKnowledgeGradient(*belief, draws)._num_tops < 64
     for design in rng.integers(64, size=(10, 3)):
@@ -244,18 +172,8 @@ def test_guesses_are_bounds_of_the_value_with_the_agent_last():
     assert np.median(guess / values) > 0.9
 
 
-def test_neither_huge_means_nor_blocks_change_more_than_rounding(monkeypatch):
-    (mean, *rest), draws, design, points = random_belief(3, 30), draws_of(64, 2), np.arange(2), np.arange(30)
-    acquisition = BatchKnowledgeGradient(mean, *rest, draws)
-    plain = acquisition.values(design, 1, points)
-    shifted = BatchKnowledgeGradient(mean + 1e9, *rest, draws).values(design, 1, points)
-    np.testing.assert_allclose(shifted, plain, atol=1e-6)
-    monkeypatch.setattr(kg, "FANTASIES", 1)
-    np.testing.assert_allclose(acquisition.values(design, 1, points), plain, rtol=1e-12)
-
-
 @pytest.mark.parametrize("noise_variance", [0.0, 0.1])
-@pytest.mark.parametrize("factor", [np.ones((1, 1)), np.zeros((3, 3)), np.ones((3, 1)), np.zeros((3, 0))])
+@pytest.mark.parametrize("factor", [np.ones((1, 1)), np.ones((3, 1)), np.zeros((3, 0))])
 def test_nothing_is_learnt_from_one_point_from_certainty_or_from_a_common_shift(factor, noise_variance):
     mean = np.arange(float(len(factor)))
     assert kg.knowledge_gradient_from_factor(mean, factor, noise_variance).tolist() == [0.0] * len(factor)
@@ -290,8 +208,7 @@ def information(gamma, learnt):
     return 0.5 * math.log(2 * math.pi * math.e) - quad(term, -12, 12, limit=500)[0]
 
 
-@pytest.mark.parametrize("gamma", [-1.0, 0.0, 2.5])
-@pytest.mark.parametrize("learnt", [0.2, 0.97])
+@pytest.mark.parametrize(("gamma", "learnt"), [(-1.0, 0.97), (2.5, 0.2)])
 def test_one_observation_is_worth_no_more_than_its_information_and_nearly_as_much(gamma, learnt):
     bound = max_value_entropy(np.zeros(1), np.ones(1), 1 / learnt - 1, np.array([gamma]))[0]
     exact = information(gamma, learnt)

@@ -52,36 +52,24 @@ def test_a_batch_of_one_is_the_closed_form_to_which_a_duplicate_adds_nothing_and
     assert values.max() > 1.2 * exact[5]
 
 
-def test_hopeless_batches_are_still_ranked():
-    acquisition = ei.BatchExpectedImprovement(np.array([-9.0, -10.0, -11.0]), np.eye(3), 0.0, draws_of(16, 2))
-    values = acquisition.values(np.array([0, 0]), 1, np.arange(3))
-    assert values[1] > values[2] > 0
-
-
 # -- the logarithm -----------------------------------------------------------------------------------
 
 
 RNG = np.random.default_rng(0)
 X, Y, Z = RNG.random((8, 3)), RNG.standard_normal(8), RNG.random((12, 3))
-PROCESSES = {
-    kernel: gp.posterior(X, Y, gp.Hyperparameters(kernel, np.array([0.3, 0.5, 0.9]), 1.3, 1e-3))
-    for kernel in ("matern52", "rbf")
-}
-PROCESS = PROCESSES["matern52"]
+PROCESS = gp.posterior(X, Y, gp.Hyperparameters("matern52", np.array([0.3, 0.5, 0.9]), 1.3, 1e-3))
 
 
-@pytest.mark.parametrize("kernel", PROCESSES)
-def test_moments_are_the_prediction_and_their_gradients_its_slopes(kernel):
-    process = PROCESSES[kernel]
-    mean, stddev, mean_slope, stddev_slope = ei.moments(process, Z)
-    expected_mean, variance = process.predict(Z)
+def test_moments_are_the_prediction_and_their_gradients_its_slopes():
+    mean, stddev, mean_slope, stddev_slope = ei.moments(PROCESS, Z)
+    expected_mean, variance = PROCESS.predict(Z)
     np.testing.assert_allclose(mean, expected_mean, atol=1e-10)
     np.testing.assert_allclose(stddev, np.sqrt(variance), atol=1e-8)
-    np.testing.assert_allclose(mean_slope, slopes(lambda z: process.predict(z)[0], Z), atol=1e-5)
-    np.testing.assert_allclose(stddev_slope, slopes(lambda z: np.sqrt(process.predict(z)[1]), Z), atol=1e-5)
+    np.testing.assert_allclose(mean_slope, slopes(lambda z: PROCESS.predict(z)[0], Z), atol=1e-5)
+    np.testing.assert_allclose(stddev_slope, slopes(lambda z: np.sqrt(PROCESS.predict(z)[1]), Z), atol=1e-5)
 
 
-@pytest.mark.parametrize("best", [0.7, -3.0, 40.0, 1e4], ids=["near", "below", "far", "very far"])
+@pytest.mark.parametrize("best", [0.7, 1e4], ids=["near", "very far"])
 def test_it_is_the_logarithm_with_the_gradient_of_differences_also_where_the_improvement_underflows(best):
     function = LogImprovement(PROCESS, best)
     value, gradient = function.value_and_gradient(Z)
@@ -110,38 +98,22 @@ def log_excess_by_integration(z):
     return norm.logpdf(z) + math.log(integral * width**2)
 
 
-@pytest.mark.parametrize("z", [-1e4, -300.0, -40.01, -40.0, -39.99, -38.0, -20.0, -3.0, -1.0, 0.0, 0.5, 2.0])
+@pytest.mark.parametrize("z", [-1e4, -40.01, -39.99, -37.0, -10.0, -3.0, -1.0, 0.5])
 def test_log_excess_is_the_logarithm_of_the_integral_deep_into_the_tail(z):
     exact = log_excess_by_integration(z)
     assert float(ei.log_excess(np.array(z))) == pytest.approx(exact, rel=1e-12, abs=1e-11)
-
-
-def test_excess_is_the_textbook_formula_and_precise_in_the_tail_where_that_is_noise():
-    z = np.linspace(-3, 40, 200)
-    np.testing.assert_allclose(ei.excess(z), norm.pdf(z) + z * norm.cdf(z), rtol=1e-11)
-    z = np.array([-10.0, -20.0, -37.0])
-    exact = [math.exp(log_excess_by_integration(value)) for value in z]
-    np.testing.assert_allclose(ei.excess(z), exact, rtol=1e-10)
-    assert np.abs((norm.pdf(z) + z * norm.cdf(z)) / exact - 1).max() > 1e-10
+    assert z < -38.0 or float(ei.excess(np.array(z))) == pytest.approx(math.exp(exact), rel=1e-10)
 
 
 def test_extreme_arguments_give_limits_not_errors():
-    far = ei.excess(np.array([-np.inf, -1e300, 0.0]))
-    np.testing.assert_array_equal(far, [0, 0, 1 / math.sqrt(2 * math.pi)])
+    np.testing.assert_array_equal(ei.excess(np.array([-np.inf, -1e300, 1e300])), [0, 0, 1e300])
     assert ei.log_excess(np.array(-np.inf)) == -np.inf
     assert ei.log_excess(np.array(-1e150)) == pytest.approx(-0.5e300)
-    assert ei.excess(np.array(1e300)) == 1e300
     assert ei.mills(np.array(-np.inf)) == 0
     assert ei.log_cdf(np.array(-1e10)) == pytest.approx(-0.5e20)
 
 
 def test_slopes_are_the_ratios_and_keep_their_asymptotes_in_the_tail():
-    z = np.concatenate([np.linspace(-5, 8, 50), [0.0, 36.0]])
-    h = norm.pdf(z) + z * norm.cdf(z)
-    value, density, probability = ei.excess_ratios(z)
-    np.testing.assert_allclose(value, np.log(h), rtol=1e-6)
-    np.testing.assert_allclose(density, norm.pdf(z) / h, rtol=1e-6)
-    np.testing.assert_allclose(probability, norm.cdf(z) / h, rtol=1e-6)
     # by logarithms: exact but for their cancellation
     z = np.concatenate([np.linspace(-60.0, 60.0, 997), [-40.0, 1e6]])
     for found, log_part in zip(ei.excess_ratios(z)[1:], (norm.logpdf(z), ei.log_cdf(z)), strict=True):
@@ -156,10 +128,7 @@ def test_draws_have_mean_zero_and_the_moments_of_the_standard_normal():
     draws = draws_of(256, 4)
     np.testing.assert_allclose(draws.mean(axis=0), 0, atol=1e-14)
     np.testing.assert_allclose(draws.T @ draws / 256, np.eye(4), atol=0.05)
-    assert np.abs((draws**3).mean(axis=0)).max() < 0.2
-    many = draws_of(64, 40)  # above the dimensions of the sequence
-    assert many.shape == (64, 40)
-    assert np.isfinite(many).all()
+    assert np.isfinite(draws_of(64, 40)).all(), "above the dimensions of the sequence"
 
 
 M, NOISE = 20, 0.05
@@ -186,8 +155,8 @@ def transfer(weights=(0.5, 0.75, 0.2)):
     )
 
 
-FUNCTIONS = {"ensemble": ensemble(), "others-alone": ensemble(0.0), "own-alone": ensemble(1.0, (0.0,) * 3)}
-FUNCTIONS |= {"transfer": transfer(), "transfer-nobody": transfer((0.0, 0.0, 0.0))}
+FUNCTIONS = {"ensemble": ensemble(), "others-alone": ensemble(0.0), "transfer": transfer()}
+FUNCTIONS |= {"transfer-nobody": transfer((0.0, 0.0, 0.0))}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -209,8 +178,6 @@ def test_ensemble_is_the_sum_of_its_surrogates_one_by_one():
     np.testing.assert_allclose(
         np.exp(ensemble()(POINTS)), expected_improvement(mean, stddev**2, 0.3), rtol=1e-6
     )
-    alone = np.log(expected_improvement(*own, 0.3))
-    np.testing.assert_allclose(FUNCTIONS["own-alone"](POINTS), alone, rtol=1e-6)
 
 
 def test_transfer_acquisition_is_the_weighted_mean_of_its_parts_one_by_one():

@@ -42,7 +42,7 @@ def function_of(seed, objectives=(0, 1), least=(NONE, NONE, 0.0)):
 # -- the goal -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objectives", [(0,), (0, 1), (2, 0)])
+@pytest.mark.parametrize("objectives", [(0,), (2, 0)])
 def test_it_is_the_improvement_of_the_feasible_points_times_the_probability_of_every_limit(objectives):
     which, own = list(objectives), OWN[list(objectives)].T[HOLDS]
     logs = norm.logcdf((MEAN[1:] - LEAST[1:, None]) / STDDEV[1:]).sum(axis=0)
@@ -76,19 +76,6 @@ def test_without_own_points_the_prior_mean_is_to_be_improved_on_if_there_is_no_l
     assert Goal.of(nothing, [0, 1], LEAST).boxes is None
 
 
-def test_constrained_improvement_and_feasibility_are_those_of_botorch():
-    torch, botorch = pytest.importorskip("torch"), pytest.importorskip("botorch.acquisition.analytic")
-    from botorch.utils.testing import MockModel, MockPosterior
-
-    mean, variance = (torch.tensor(a.T[:, None]) for a in (MEAN, STDDEV**2))
-    model, points = MockModel(MockPosterior(mean=mean, variance=variance)), torch.zeros(12, 1, 1).double()
-    limits, best = {1: [-0.2, None], 2: [0.3, None]}, OWN[0, HOLDS].max()
-    expected = botorch.LogConstrainedExpectedImprovement(model, best, 0, limits)(points).numpy()
-    np.testing.assert_allclose(Goal.of(OWN, [0], LEAST)(MEAN, STDDEV)[0], expected, rtol=1e-7)
-    expected = botorch.LogProbabilityOfFeasibility(model, limits)(points).numpy()
-    np.testing.assert_allclose(Goal((0,), LEAST, None)(MEAN, STDDEV)[0], expected, rtol=1e-7)
-
-
 # -- units --------------------------------------------------------------------------------------------
 
 NUMBERS = st.floats(-1e200, 1e200) | st.integers(-3, 3).map(float)
@@ -108,7 +95,7 @@ def test_in_the_models_units_a_value_holds_its_limit_as_before(values, bound):
 
 @pytest.mark.parametrize(
     ("bound", "raised", "limit"),  # the median of the distinct values is 16, the spread 2, the fence 10
-    [(-2000.0, 10.0, -2000.0), (-9.0, 8.0, 9.0), (9.5, 8.0, 9.5), (10.0, 8.0, 10.0), (13.0, 10.0, 13.0)],
+    [(-2000.0, 10.0, -2000.0), (-9.0, 8.0, 9.0), (10.0, 8.0, 10.0), (13.0, 10.0, 13.0)],
 )
 def test_a_diverged_value_is_raised_but_never_across_the_limit(bound, raised, limit):
     values, expected = (np.array([15.0, 16.0, 17.0, 18.0, last]) for last in (-1000.0, raised))
@@ -130,8 +117,10 @@ def test_equal_values_tell_only_on_which_side_of_the_limit_they_are():
 # -- the function -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objectives", [(0,), (0, 1), (0, 1, 2)])
-@pytest.mark.parametrize("least", [(NONE, NONE, NONE), (0.2, NONE, -0.3), (NONE, -5.0, 5.0)])
+@pytest.mark.parametrize(
+    ("objectives", "least"),
+    [((0,), (0.2, NONE, -0.3)), ((0, 1, 2), (NONE,) * 3), ((0, 1), (NONE, -5, 5))],
+)
 def test_value_and_gradient_of_a_function_follow_from_its_processes(objectives, least):
     function, z = function_of(3, objectives, least), np.random.default_rng(5).random((30, 2))
     values, gradients = function.value_and_gradient(z)
@@ -148,14 +137,13 @@ def test_functions_in_a_stack_have_bit_for_bit_the_values_that_they_have_alone()
     functions = [function_of(seed, least=(NONE, NONE, 0.6 * seed)) for seed in range(5)]
     assert len({f.goal.boxes is None or len(f.goal.boxes[0]) for f in functions}) > 2  # fronts differ in size
     assert len({shape_of(f) for f in functions}) == 1
-    z, rows = np.random.default_rng(8).random((5, 20, 2)), np.array([4, 1])
+    z = np.random.default_rng(8).random((5, 20, 2))
     stack = stack_of(functions)
-    values, gradients = stack.value_and_gradient(z)
-    np.testing.assert_array_equal(stack.take(rows).value_and_gradient(z[rows])[1], gradients[rows])
     alone = [f.value_and_gradient(points) for f, points in zip(functions, z, strict=True)]
-    np.testing.assert_array_equal(gradients, [slopes for _, slopes in alone])
-    for found in (values, stack.values(z), stack.scores(z)):
-        np.testing.assert_array_equal(found, [value for value, _ in alone])
+    for found, expected in zip(stack.value_and_gradient(z), zip(*alone, strict=True), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(stack.values(z), [value for value, _ in alone])
+    np.testing.assert_array_equal(stack.take(np.array([4])).scores(z[4:]), stack.scores(z)[4:])
 
 
 def test_a_candidate_is_liked_by_its_mean_if_it_likely_holds_every_limit():
@@ -164,15 +152,10 @@ def test_a_candidate_is_liked_by_its_mean_if_it_likely_holds_every_limit():
     goal = Goal.of(np.array([[1.5], [1.0]]), [0], np.array([NONE, 0.0]))
     assert np.argsort(-goal.liked(mean, stddev)).tolist()[:2] == [3, 1]
     assert goal.liked(mean, stddev)[0] == -np.inf
-    nowhere = Goal.of(np.array([[1.5], [-1.0]]), [0], np.array([NONE, 0.0]))  # no own point holds it
-    assert np.argsort(-nowhere.liked(mean, stddev)).tolist()[:3] == [3, 1, 2]
     strict = Goal.of(np.array([[1.5], [-1.0]]), [0], np.array([NONE, 9.0]))
     assert np.argmax(strict.liked(mean, stddev)) == 2  # the likeliest
     front = Goal.of(np.array([[0.0, 2.0], [2.0, 0.0]]), [0, 1], np.array([NONE, NONE]))
     assert np.argmax(front.liked(mean[:, 1:], stddev[:, 1:])) == 1  # it adds the largest volume
-    begins = Goal((0, 1), np.array([NONE, NONE]), None)  # one below the worst of both: (2, 2) and (1, 1)
-    likings = begins.liked(np.array([[1.0, 0.0], [1.0, 0.0]]), np.ones((2, 2)))
-    np.testing.assert_allclose(likings, np.log([4.0, 1.0]), atol=0.01)
 
 
 # -- what a search has left to gain -------------------------------------------------------------------
@@ -193,7 +176,6 @@ def test_the_confidence_is_that_of_optuna():
     ("stddev", "num_sampled", "least", "expected"),
     [
         (SPREAD[:1], 2, [NONE], (3.0 + 2.0) - (2.0 - 0.2)),
-        (0.0 * SPREAD, 4, [NONE, NONE], 0.0),
         (SPREAD, 2, [NONE, 0.0], (2.0 + 0.2) - (2.0 - 0.2)),  # the second sampled point cannot hold it
         (SPREAD, 2, [NONE, 1.5], 0.0),  # the first own point does not, the first sampled one cannot
         (SPREAD, 2, [NONE, 3.0], math.inf),

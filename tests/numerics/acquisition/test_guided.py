@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from fbo_flower.numerics.acquisition.expected_improvement import LogImprovement, expected_improvement
-from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
 from fbo_flower.numerics.optim.functions import shape_of, stack_of
 from fbo_flower.numerics.surrogates import gp
@@ -15,7 +14,7 @@ BEST, NUM_ROWS = 0.4, 7
 H = gp.Hyperparameters("matern52", np.array([0.3, 0.5, 0.8]), 1.4, 1e-3)
 SCALES = np.array([0.6, 0.4, 0.9])  # of the rows' kernel
 Z = np.random.default_rng(9).random((50, 3))
-CASES = [(0.0, 0.3, 9), (0.15, 0.0, 9), (0.6, 0.3, 0), (0.6, 0.3, 1), (0.6, 20.0, 9), (0.95, 0.3, 9)]
+CASES = [(0.0, 0.3, 9), (0.6, 0.0, 9), (0.6, 0.3, 0), (0.95, 20.0, 1)]
 
 
 def observations(seed, n):
@@ -74,12 +73,12 @@ def test_values_means_and_gradients_are_those_of_the_joint_gaussian_of_rows_and_
         np.testing.assert_allclose(function.mean(x), trend, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("n", [0, 1, 9])
+@pytest.mark.parametrize("n", [0, 9])
 def test_alone_it_is_log_expected_improvement(n):
     function, posterior = alone(1, n), gp.posterior(*observations(1, n), H)
     expected, slopes = LogImprovement(posterior, BEST).value_and_gradient(Z)
     values, gradients = function.value_and_gradient(Z)
-    for found in (function(Z), stack_of([function]).scores(Z[None])[0], values):
+    for found in (function(Z), values):
         np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(gradients, slopes, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(function.mean(Z), posterior.mean(Z), rtol=1e-9, atol=1e-9)
@@ -105,17 +104,14 @@ KINDS = {
 def test_functions_in_a_stack_have_bit_for_bit_the_values_that_they_have_alone(kind):
     functions = [KINDS[kind](seed) for seed in range(6)]
     z = np.random.default_rng(8).random((6, 20, 3))
-    stack, rows = stack_of(functions), np.array([4, 1])
-    values, gradients = stack.value_and_gradient(z)
-    taken = stack.take(rows)
-    np.testing.assert_array_equal(taken.values(z[rows]), stack.values(z)[rows])
-    np.testing.assert_array_equal(taken.value_and_gradient(z[rows])[1], gradients[rows])
+    stack = stack_of(functions)
     alone = [function.value_and_gradient(points) for function, points in zip(functions, z, strict=True)]
-    plain = [function(points) for function, points in zip(functions, z, strict=True)]
-    for found in (stack.values(z), stack.scores(z)):
-        np.testing.assert_array_equal(found, plain)
-    np.testing.assert_array_equal(values, [value for value, _ in alone])
-    np.testing.assert_array_equal(gradients, [slope for _, slope in alone])
+    for found, expected in zip(stack.value_and_gradient(z), zip(*alone, strict=True), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    for name in ("values", "scores"):
+        found = getattr(stack, name)(z)
+        np.testing.assert_array_equal(found, [f(points) for f, points in zip(functions, z, strict=True)])
+        np.testing.assert_array_equal(getattr(stack.take(np.array([4])), name)(z[4:5]), found[4:5])
 
 
 def test_functions_of_another_form_are_not_stacked():
@@ -126,13 +122,3 @@ def test_functions_of_another_form_are_not_stacked():
     others = [alone(5), guided(5, 8), guided(5, m=NUM_ROWS + 1),
               function_of(*observations(5, 9), function.shared, smooth)]  # fmt: skip
     assert not [other for other in others if shape_of(function) == shape_of(other)]
-
-
-@pytest.mark.parametrize("function", [alone(2), guided(2)], ids=["alone", "guided"])
-def test_as_the_only_process_of_a_feasible_improvement_it_has_the_same_values_and_gradients(function):
-    goal = Goal((0,), np.array([-np.inf]), (np.array([[BEST]]), np.array([[np.inf]])))
-    feasible = stack_of([FeasibleImprovement((function,), goal)])
-    values, gradients = feasible.value_and_gradient(Z[None])
-    expected, slopes = function.value_and_gradient(Z)
-    np.testing.assert_allclose(values[0], expected, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(gradients[0], slopes, rtol=1e-8, atol=1e-9)

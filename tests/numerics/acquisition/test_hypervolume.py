@@ -83,10 +83,8 @@ def test_the_expected_improvement_is_the_integral_over_what_is_not_dominated(num
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("num_objectives", [1, 2, 3])
-@pytest.mark.parametrize(
-    ("shift", "spread"), [(0.0, 1.0), (-30.0, 0.5), (-500.0, 1.0), (40.0, 1.0), (0.3, 1e-5)]
-)
+@pytest.mark.parametrize("num_objectives", [1, 3])
+@pytest.mark.parametrize(("shift", "spread"), [(0.0, 1.0), (-500.0, 1.0), (40.0, 1.0), (0.3, 1e-5)])
 def test_the_slopes_are_those_of_differences_also_where_the_improvement_underflows(
     num_objectives, shift, spread
 ):
@@ -104,47 +102,6 @@ def test_the_slopes_are_those_of_differences_also_where_the_improvement_underflo
         up, down = (hv.log_improvement(*(both + sign * steps), *boxes)[0] for sign in (1.0, -1.0))
         numeric = (up - down) / (2.0 * step)
         assert (np.abs(slopes[which][k] - numeric) <= 1e-5 * np.abs(numeric) + rounding).all()
-
-
-@pytest.mark.parametrize("far", [0.0, -60.0, -1e4])
-def test_the_logarithm_of_the_improvement_on_nothing_is_a_sum_over_objectives(far):
-    _, reference, boxes, mean, stddev = case(3, 0, 5)
-    z = (mean + far - reference[:, None]) / stddev
-    # Mills' ratio [Abramowitz & Stegun 26.2.12]: h(z) = phi(z) (1 / z^2 - 3 / z^4 + 15 / z^6 - ...)
-    tail = 1.0 / z**2 - 3.0 / z**4 + 15.0 / z**6 - 105.0 / z**8
-    log_h = norm.logpdf(z) + np.log(tail) if far else np.log(norm.pdf(z) + z * norm.cdf(z))
-    found = hv.log_improvement(mean + far, stddev, *boxes)[0]
-    np.testing.assert_allclose(found, (np.log(stddev) + log_h).sum(axis=0), rtol=1e-10)
-
-
-def test_a_box_without_width_adds_nothing_and_does_not_disturb_the_slopes():
-    values, reference, boxes, mean, stddev = case(2, 6, 20)
-    more = [values + apart * np.array([1.0, -1.0]) for apart in (0.0, 1e-15, -1e-13)]
-    thin = hv.free_boxes(np.concatenate(more), reference)
-    assert len(thin[0]) > len(boxes[0])
-    pairs = (hv.log_improvement(mean, stddev, *both) for both in (boxes, thin))
-    for one, other in zip(*pairs, strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("num_objectives", [2, 3])
-def test_the_expected_improvement_is_that_of_botorch(num_objectives):
-    torch = pytest.importorskip("torch")
-    analytic = pytest.importorskip("botorch.acquisition.multi_objective.analytic")
-    partitionings = pytest.importorskip("botorch.utils.multi_objective.box_decompositions.non_dominated")
-    from botorch.utils.multi_objective.hypervolume import infer_reference_point
-    from botorch.utils.testing import MockModel, MockPosterior
-
-    values, reference, boxes, mean, stddev = case(num_objectives, 9, 15)
-    moments = {"mean": torch.tensor(mean.T[:, None]), "variance": torch.tensor(stddev.T[:, None] ** 2)}
-    model = MockModel(MockPosterior(**moments))
-    partitioning = partitionings.FastNondominatedPartitioning(torch.tensor(reference), torch.tensor(values))
-    acquisition = analytic.ExpectedHypervolumeImprovement(model, reference.tolist(), partitioning)
-    expected = acquisition(torch.zeros(15, 1, 1, dtype=torch.float64)).numpy()
-    found = np.exp(hv.log_improvement(mean, stddev, *boxes)[0])
-    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-14)
-    front = 20.0 * values[hv.non_dominated(values)]  # wide enough for a tenth of the range to count
-    np.testing.assert_allclose(hv.reference_point(front), infer_reference_point(torch.tensor(front)).numpy())
 
 
 def rng(seed=0):
@@ -210,18 +167,11 @@ SPREAD = rng(7).random((60, 2))
 ONE_POINT = np.full((60, 2), 0.3)
 AWKWARD = {
     "60 identical losses": (SPREAD, np.full((60, 2), 0.37)),
-    "60 zeros": (SPREAD, np.zeros((60, 2))),
     "60 identical points and losses": (ONE_POINT, np.full((60, 2), 0.37)),
-    "60 identical points, 60 losses": (ONE_POINT, rng(8).random((60, 2))),
     "ties but for rounding": (SPREAD, 0.37 + 1e-17 * rng(9).standard_normal((60, 2))),
-    "ties but for an ulp": (SPREAD, np.nextafter(0.37, rng(9).integers(2, size=(60, 2)))),
-    "points but for rounding": (0.3 + 1e-16 * rng(10).standard_normal((60, 2)), rng(8).random((60, 2))),
-    "two levels": (SPREAD, np.where(SPREAD > 0.5, 0.37, 0.5)),
     "one loss stands out": (SPREAD, np.where(np.arange(120).reshape(60, 2) == 17, 1e12, 0.1)),
-    "one point": (SPREAD[:1], SPREAD[:1]),
     "tiny losses": (SPREAD, 1e-300 * rng(8).random((60, 2))),
     "one loss is constant": (SPREAD, np.stack([SPREAD[:, 0], np.full(60, 0.2)], axis=1)),
-    "the same loss twice": (SPREAD, np.stack([SPREAD[:, 0], SPREAD[:, 0]], axis=1)),
 }
 
 
@@ -254,7 +204,7 @@ def test_equal_points_are_merged_in_their_order_and_their_losses_averaged():
     assert losses.ravel().tolist() == [2.0, 2.0, 4.0]
 
 
-@pytest.mark.parametrize(("num_losses", "resolution"), [(1, 3), (2, 5), (3, 4), (4, 2)])
+@pytest.mark.parametrize(("num_losses", "resolution"), [(1, 3), (3, 4)])
 def test_every_weight_vector_of_the_lattice_is_drawn_equally_often(num_losses, resolution, monkeypatch):
     monkeypatch.setattr(proposals, "RESOLUTION", resolution)
     generator, places = rng(1), itertools.product(range(resolution + 1), repeat=num_losses)
@@ -266,19 +216,9 @@ def test_every_weight_vector_of_the_lattice_is_drawn_equally_often(num_losses, r
         assert chisquare(list(counts.values())).pvalue > 1e-3
 
 
-@given(arrays(np.float64, (6, 2), elements=st.floats(-1e6, 1e6)))
-def test_normalised_losses_span_zero_to_one_and_keep_their_order(losses):
-    scaled = normalise(losses)
-    assert scaled.min() >= 0
-    assert scaled.max() <= 1
-    for before, after in zip(losses.T, scaled.T, strict=True):
-        assert (np.diff(after[np.argsort(before)]) >= 0).all()
-        assert set(np.unique(after)) >= {0.0, 1.0} or not after.any()
-
-
-def test_a_constant_loss_and_one_of_rounding_errors_normalise_to_zero():
-    losses = np.array([[0.3, 0.3], [0.3, 0.3 + 1e-17], [0.3, 0.3 + 2e-16]])
-    assert not normalise(losses).any()
+def test_normalised_losses_span_zero_to_one_and_constants_become_zero():
+    losses = np.array([[0.3, -1e6, 0.3], [0.3, 1e6, 0.3 + 1e-17], [0.3, 0.0, 0.3 + 2e-16]])
+    assert normalise(losses).T.tolist() == [[0.0] * 3, [0.0, 1.0, 0.5], [0.0] * 3]
     assert normalise(np.zeros((0, 2))).shape == (0, 2)
 
 

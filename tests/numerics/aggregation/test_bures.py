@@ -7,7 +7,6 @@ from amounts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from scipy.optimize import minimize
 
 from fbo_flower.errors import NumericalError
 from fbo_flower.numerics.aggregation import agreement, bures
@@ -41,25 +40,6 @@ def residual(covariances, weights, k):
 def spread(covariances, weights, k):
     trace = np.einsum("n,nii->", weights, covariances)
     return trace + k.trace() - 2.0 * mean_root(covariances, weights, k).trace()
-
-
-def least_spread(covariances, weights):
-    """An independent optimiser: L-BFGS over factors `F`, `K = F F^T`; the spread is convex in `K`."""
-    size = covariances.shape[1]
-    roots = [root(covariance) for covariance in covariances]
-    trace = np.einsum("n,nii->", weights, covariances)
-
-    def loss(flat):
-        f = flat.reshape(size, size)
-        value, gradient = trace + (f * f).sum(), 2.0 * f
-        for w, b in zip(weights, roots, strict=True):
-            u, s, vt = np.linalg.svd(b @ f)
-            value, gradient = value - 2.0 * w * s.sum(), gradient - 2.0 * w * b @ u @ vt
-        return value, gradient.ravel()
-
-    rng, options = np.random.default_rng(0), {"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-10}
-    begin = [rng.standard_normal(size * size) for _ in range(3)]
-    return min(minimize(loss, b, jac=True, method="L-BFGS-B", options=options).fun for b in begin)
 
 
 def posteriors(num=3, side=8, observations=10, lengthscale=0.3):
@@ -103,18 +83,10 @@ def test_reported_residual_and_spread_are_those_of_the_formulas_as_printed(toler
     assert spread(k, weights, found.covariance) == pytest.approx(found.spread, rel=1e-6)
 
 
-@pytest.mark.parametrize(("size", "rank"), [(5, 6), (2, 1), (6, 3), (10, 1)])
-def test_no_other_covariance_has_a_smaller_spread_also_where_every_one_is_singular(size, rank):
-    k, weights = spd(4, size, rank=rank), np.full(4, 0.25)
-    found = bures.barycenter(k, tolerance=1e-6, max_iterations=300)
-    assert found.spread == pytest.approx(least_spread(k, weights), rel=1e-5)
-    assert found.spread == pytest.approx(spread(k, weights, found.covariance), rel=1e-5)
-
-
 # -- barycenter: start, rank, stopping ---------------------------------------------------------------------
 
 
-def test_a_singular_start_does_not_settle_at_the_wrong_point(monkeypatch):
+def test_a_singular_start_does_not_settle_at_the_wrong_point():
     k = posteriors()
     eigenvalues, vectors = np.linalg.eigh(k[0])
     singular = (vectors[:, -3:] * eigenvalues[-3:]) @ vectors[:, -3:].T
@@ -122,55 +94,19 @@ def test_a_singular_start_does_not_settle_at_the_wrong_point(monkeypatch):
     found = bures.barycenter(k, start=singular)
     assert found.converged
     assert found.spread - best < 1e-5 * best
-    # the same residual, another point, without the share of the mean
-    monkeypatch.setattr(bures, "SHARE_OF_MEAN", 0.0)
-    stuck = bures.barycenter(k, start=singular)
-    assert stuck.residual < 1e-6
-    assert stuck.spread - best > 1e-4 * best
 
 
-def test_mixing_saves_steps_and_what_did_not_converge_says_so(monkeypatch):
-    k = posteriors(num=4)
-    mixed = bures.barycenter(k)
-    short = bures.barycenter(k, tolerance=1e-12, max_iterations=2)
+def test_what_did_not_converge_says_so():
+    short = bures.barycenter(posteriors(num=4), tolerance=1e-12, max_iterations=2)
     assert (short.converged, short.iterations) == (False, 2)
     assert short.residual > 1e-12
-    monkeypatch.setattr(bures, "_mix", lambda history: history[-1][1])
-    plain = bures.barycenter(k)
-    assert mixed.iterations < plain.iterations
-    np.testing.assert_allclose(mixed.covariance, plain.covariance, atol=2e-5)
 
 
-def test_a_warm_start_and_few_directions_lead_to_the_same_barycenter():
-    k = posteriors()
-    full, cut = (bures.barycenter(k, tolerance=1e-10, rank_cut=c) for c in (1e-14, 1e-8))
-    assert cut.rank < full.rank
-    np.testing.assert_allclose(cut.covariance, full.covariance, atol=1e-6)
-    assert full.converged  # rounding does not come back through small eigenvalues
-    warm = bures.barycenter(k, tolerance=1e-10, start=cut.covariance)
-    np.testing.assert_allclose(warm.covariance, cut.covariance, atol=1e-9)
-    cold = bures.barycenter(k, tolerance=1e-3)
-    assert bures.barycenter(k, tolerance=1e-3, start=cold.covariance).iterations < cold.iterations
-
-
-def test_units_of_covariances_and_weights_do_not_matter_and_a_weight_of_0_is_as_good_as_absence():
-    k, weights = spd(3, 4), np.array([0.2, 0.3, 0.7])
-    found = bures.barycenter(k, weights, 1e-10).covariance
-    for unit in (7.0, 1e-14):
-        scaled = bures.barycenter(unit * k, 3.0 * weights, 1e-10).covariance
-        np.testing.assert_allclose(scaled / unit, found, atol=1e-6)
-    more = np.concatenate([k, spd(1, 4, 1)])
-    without = bures.barycenter(more, np.append(weights, 0.0), 1e-10).covariance
-    np.testing.assert_allclose(without, found, atol=1e-7)
-
-
-@pytest.mark.parametrize("tolerance", [1e-6, 1e-9])
-def test_a_matrix_that_is_no_covariance_is_named(tolerance):
+def test_a_matrix_that_is_no_covariance_is_named():
     k = spd(3, 3)
     k[1] = np.diag([1.0, 1.0, -0.5])
-    for weights in (None, np.array([0.0, 1.0, 1.0])):
-        with pytest.raises(NumericalError, match="covariance 1: expected positive semi-definite"):
-            bures.barycenter(k, weights, tolerance)
+    with pytest.raises(NumericalError, match="covariance 1: expected positive semi-definite"):
+        bures.barycenter(k, np.array([0.0, 1.0, 1.0]))
 
 
 # -- weights by reliability --------------------------------------------------------------------------
@@ -187,7 +123,7 @@ def test_weights_by_hand():
     np.testing.assert_array_equal(reliability(means[:1], covariances[:1]), 1.0)
 
 
-@pytest.mark.parametrize("size", [0.0, 1e3, 1e9])
+@pytest.mark.parametrize("size", [0.0, 1e9])
 def test_an_absurd_mean_loses_its_weight_and_a_claim_of_certainty_gains_nothing(size):
     means, covariances = 0.1 * np.random.default_rng(0).standard_normal((4, 9)), np.array([np.eye(9)] * 4)
     means[0] += size
@@ -199,7 +135,7 @@ def test_an_absurd_mean_loses_its_weight_and_a_claim_of_certainty_gains_nothing(
 
 POINTS = mesh(8)
 H = gp.Hyperparameters("rbf", np.full(2, 0.4), 1.0, 0.02)
-CHOSEN = pivots.choose_pivots(POINTS, H, 1e-6)
+CHOSEN = pivots.choose_pivots(POINTS, H, 1e-9)
 AT = POINTS[CHOSEN.index]
 RUNS = examples(100, 60)
 
@@ -222,9 +158,7 @@ def p_values(known_scale, **options):
     return np.array([agreement.agreement(agents, known_scale=known_scale).p_value for agents in runs])
 
 
-@pytest.mark.parametrize(
-    ("known_scale", "scale", "num_agents"), [(True, 1.0, 4), (False, 3.0, 4), (False, 3.0, 2)]
-)
+@pytest.mark.parametrize(("known_scale", "scale", "num_agents"), [(True, 1.0, 4), (False, 3.0, 3)])
 def test_p_values_are_uniform_when_agents_share_one_objective(known_scale, scale, num_agents):
     found = p_values(known_scale, scale=scale, num_agents=num_agents)[:, 0]
     assert stats.kstest(found, "uniform").pvalue > 0.01
@@ -266,27 +200,22 @@ def test_agents_without_observations_or_who_looked_elsewhere_are_not_compared():
 # -- Bayes factors -----------------------------------------------------------------------------------
 
 
-NOISY = gp.Hyperparameters("rbf", np.full(2, 0.4), 1.0, 0.1)
-SEEN_CHOSEN = pivots.choose_pivots(POINTS, NOISY, 1e-9)
-SEEN_AT = POINTS[SEEN_CHOSEN.index]
-
-
 def test_it_is_the_difference_of_the_marginal_likelihoods_of_the_observations():
     rng = np.random.default_rng(0)
-    common, *own = rng.standard_normal((4, SEEN_CHOSEN.basis.shape[1]))
+    common, *own = rng.standard_normal((4, CHOSEN.basis.shape[1]))
     data = []
     for other in own:
         rows = rng.integers(0, len(POINTS), 10)
-        noise = np.sqrt(NOISY.noise_variance) * rng.standard_normal(10)
-        data.append((POINTS[rows], (SEEN_CHOSEN.basis @ (common + other))[rows] + noise))
+        noise = np.sqrt(H.noise_variance) * rng.standard_normal(10)
+        data.append((POINTS[rows], (CHOSEN.basis @ (common + other))[rows] + noise))
 
     def likelihood(parts):
         x, y = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return gp.log_marginal_likelihood(x, y, NOISY)[0]
+        return gp.log_marginal_likelihood(x, y, H)[0]
 
     others = [data[:n] + data[n + 1 :] for n in range(3)]
     exact = [likelihood(data) - likelihood(others[n]) - likelihood([data[n]]) for n in range(3)]
-    found = agreement.log_bayes_factors([pivots.observe(x, y, SEEN_AT, NOISY) for x, y in data])
+    found = agreement.log_bayes_factors([pivots.observe(x, y, AT, H) for x, y in data])
     np.testing.assert_allclose(found, exact, rtol=1e-5)
 
 
@@ -312,11 +241,10 @@ def test_moments_are_bounded_by_the_median_agents_and_others_left_as_they_are(li
 
 
 def test_units_of_any_size_neither_overflow_nor_vanish():
-    for scale in (1e-300, 1e-200, 1.0, 1e200, 1e307):
+    for scale in (1e-300, 1e307):
         y = scale * np.array([1.0, 2.0, 4.0])
-        shift, width = agreement.pooled_units([agreement.moments(y), agreement.moments(y)])
-        assert shift / scale == pytest.approx(7 / 3)
-        assert width / scale == pytest.approx(np.std([1.0, 2.0, 4.0]))
+        found = agreement.pooled_units([agreement.moments(y), agreement.moments(y)])
+        np.testing.assert_allclose(np.array(found) / scale, [7 / 3, np.std([1.0, 2.0, 4.0])])
     huge = np.finfo(np.float64).max
     told = [np.array([2.0**40, sign * huge, huge]) for sign in (1.0, -1.0)]
     assert np.isfinite(agreement.pooled_units(told)).all()

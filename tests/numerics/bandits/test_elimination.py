@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import approx_fprime
 
@@ -29,15 +27,6 @@ def test_constants_of_the_paper_are_the_formulas():
     assert math.isinf(float(constants.radius(0)))
 
 
-@given(st.floats(0.05, 5), st.floats(0.05, 0.95), st.integers(1, 10**6), st.integers(0, 60))
-def test_the_pulls_of_a_depth_bring_the_radius_below_its_variation(nu, rho, budget, depth):
-    constants = Constants(budget, 0.1, nu=nu, rho=rho)
-    pulls = constants.pulls(depth)
-    if pulls < elimination.MAX_PULLS:
-        assert float(constants.radius(pulls)) <= constants.variation(depth) * (1 + 1e-12)
-        assert pulls == 1 or float(constants.radius(pulls - 1)) > constants.variation(depth) * (1 - 1e-6)
-
-
 # -- transition depth ---------------------------------------------------------------------------------
 
 
@@ -53,9 +42,9 @@ def counted(nu, rho, gap, rule):
 
 @pytest.mark.parametrize("rule", ["literal", "ceil"])
 def test_transition_depth_by_logarithms_is_the_count_of_the_definition(rule):
-    for nu in (1e-3, 1.0, 1e6):
-        for rho in (1e-6, 0.25, 0.5, 2**-0.25, 0.9):
-            for gap in (0.0, 5e-324, 1e-300, 0.01, 0.125, 0.25, 1.0, 2e6):
+    for nu in (1.0, 1e6):
+        for rho in (1e-6, 0.25, 2**-0.25):
+            for gap in (5e-324, 0.01, 0.125, 0.25, 1.0, 2e6):
                 assert transition_depth(nu, rho, gap, rule) == counted(nu, rho, gap, rule)
     assert transition_depth(1.0, 0.5, 0.0, rule) == NEVER
 
@@ -73,7 +62,6 @@ def test_elimination_is_strict_and_measured_from_the_first_best_and_the_lower_bo
     assert elimination.eliminated(mean, radius, 0.25).tolist() == [True, False, False, True]
     protected = np.array([True, False, False, False])
     assert elimination.eliminated(mean, radius, 0.25, protected).tolist() == [False, False, False, True]
-    assert elimination.eliminated(np.empty(0), np.empty(0), 1.0).tolist() == []
     assert elimination.recommend(np.array([0.9, 0.8, 0.8]), np.array([0.5, 0.1, 0.1])) == 1
 
 
@@ -91,15 +79,7 @@ def test_merging_counts_what_the_variance_of_the_mean_is_worth():
     assert merged.num_clients.tolist() == [3, 2, 0]
 
 
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 400))
-def test_asking_for_the_missing_pulls_once_is_enough(counts, pulls):
-    column = np.array(counts)[:, np.newaxis]
-    owed = elimination.missing_pulls(merge(np.zeros(column.shape), column).count, pulls, len(counts))
-    assert merge(np.zeros(column.shape), column + owed).count[0] >= pulls - 1e-9
-
-
-@pytest.mark.parametrize("num_clients", [1, 2, 4, 9])
-@pytest.mark.parametrize("trim", [0.0, 0.2, 0.34, 0.5])
+@pytest.mark.parametrize(("num_clients", "trim"), [(1, 0.2), (4, 0.34), (9, 0.2), (4, 0.5)])
 def test_a_robust_centre_is_that_of_scipy_and_only_of_clients_that_pulled_the_cell(num_clients, trim):
     means = np.random.default_rng(num_clients).normal(size=(num_clients, 7))
     absent = np.vstack([means, np.full((2, 7), 900.0)])
@@ -120,15 +100,10 @@ def test_efficiency_is_that_of_many_draws_and_a_robust_centre_counts_fewer_pulls
     assert counted == pytest.approx(40 * elimination.efficiency(trim))
 
 
-def test_arms_are_a_random_grid_in_low_dimensions():
-    assert ucb.random_arms(1, np.random.default_rng(0)).shape == (20, 1)
-    arms = ucb.random_arms(2, np.random.default_rng(0))
-    assert arms.shape == (400, 2)
-    assert len(np.unique(arms[:, 0])) == len(np.unique(arms[:, 1])) == 20
-    assert ucb.random_arms(10, np.random.default_rng(0)).shape == (1000, 10)
-
-
 def test_fed1_ucb_formulas():
+    arms = ucb.random_arms(2, np.random.default_rng(0))
+    assert (arms.shape, len(np.unique(arms[:, 0]))) == ((400, 2), 20), "a random grid"
+    assert ucb.random_arms(10, np.random.default_rng(0)).shape == (1000, 10)
     assert ucb.phase_length(20000) == 100
     radius = ucb.fed1_radius(np.array([100, 200]), 10, 20000)
     np.testing.assert_allclose(radius, np.sqrt(4 * math.log(20000) / np.array([1000, 2000])))
@@ -165,7 +140,7 @@ def test_clients_that_are_trained_together_learn_what_each_learns_alone():
         np.testing.assert_allclose(weights, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("t", [0, 20, 40])
+@pytest.mark.parametrize("t", [0, 20])
 def test_the_arm_has_the_largest_mean_of_both_bounds(t):
     rng, options, features = setting(1, mix_until=40, nu_a=2.0, nu_b=3.0)
     g, lam, alpha = features.gradients, options.regulariser, options.alpha(t)

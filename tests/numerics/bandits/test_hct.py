@@ -4,21 +4,16 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fbo_flower.numerics.bandits import hct, partition
 from fbo_flower.numerics.bandits.pulls import CellPulls, Survivors, joint_deviations
 
 
 class PlainHCT:
-    """The published loop [Azar2014] on linked nodes, everything recomputed: what PyXAB does, expanding once.
+    """The published loop [Azar2014] on linked nodes, everything recomputed."""
 
-    `flaw`: "reexpand" as PyXAB, or "first wins" a tie, the other way. Both are negative controls.
-    """
-
-    def __init__(self, arity, flaw):
-        self.arity, self.flaw, self.t, self.root = arity, flaw, 1, self.node(0, 0)
+    def __init__(self, arity):
+        self.arity, self.t, self.root = arity, 1, self.node(0, 0)
         self.expand(self.root)
 
     def node(self, depth, index):
@@ -37,8 +32,7 @@ class PlainHCT:
     def select(self):
         node = self.root
         while node["n"] >= self.tau(node["h"]) and node["children"]:
-            last_wins = 1 if self.flaw == "first wins" else -1
-            node = max(node["children"][::last_wins], key=lambda child: child["b"])
+            node = max(node["children"][::-1], key=lambda child: child["b"])  # the last wins a tie
         return node
 
     def bound(self, node):
@@ -60,18 +54,18 @@ class PlainHCT:
         node["n"], node["sum"] = node["n"] + 1, node["sum"] + value
         self.bound(node)
         self.everywhere(self.root, self.back_up)
-        if node["n"] >= self.tau(node["h"]) and (self.flaw == "reexpand" or not node["children"]):
+        if node["n"] >= self.tau(node["h"]) and not node["children"]:
             self.expand(node)
         self.t += 1
 
 
-def bumpy(depth, index, dim, arity=2):
+def bumpy(depth, index, dim, arity):
     x = partition.centre(depth, index, dim, arity)
     return float(0.5 + 0.4 * np.sin(13 * x).prod() - ((x - 0.37) ** 2).sum() / 4)
 
 
-def plain_run(dim, noise, arity=2, flaw=None):
-    plain, chosen = PlainHCT(arity, flaw), []
+def plain_run(dim, noise, arity):
+    plain, chosen = PlainHCT(arity), []
     for e in noise:
         node = plain.select()
         plain.learn(node, bumpy(node["h"], node["i"], dim, arity) + e)
@@ -79,7 +73,7 @@ def plain_run(dim, noise, arity=2, flaw=None):
     return chosen
 
 
-def run(dim, noise, arity=2):
+def run(dim, noise, arity):
     tree, chosen = hct.Tree(hct.HCTOptions(dim, arity)), []
     for k, e in enumerate(noise):
         if k % 300 == 200:
@@ -90,19 +84,13 @@ def run(dim, noise, arity=2):
     return chosen, tree
 
 
-@pytest.mark.parametrize(("dim", "arity", "half_range"), [(1, 2, 0.0), (2, 2, 0.1), (3, 2, 1.0), (2, 4, 0.1)])
+@pytest.mark.parametrize(("dim", "arity", "half_range"), [(1, 2, 0.0), (3, 2, 1.0), (2, 4, 0.1)])
 def test_the_array_tree_makes_exactly_the_pulls_of_the_plain_loop(dim, arity, half_range):
     noise = np.random.default_rng([dim, arity]).uniform(-half_range, half_range, 700)
     chosen, tree = run(dim, noise, arity)
     assert chosen == plain_run(dim, noise, arity)
     assert sum(tree.count) == 700 == tree.t - 1
     assert np.isnan(tree.means()[0]), "the root is never pulled"
-
-
-@pytest.mark.parametrize("flaw", ["reexpand", "first wins"])
-def test_the_comparison_notices_a_wrong_plain_loop(flaw):
-    noise = np.random.default_rng(0).uniform(-0.1, 0.1, 700)
-    assert run(2, noise)[0] != plain_run(2, noise, flaw=flaw)
 
 
 def test_failed_pulls_of_a_cell_with_a_success_change_nothing():
@@ -133,16 +121,6 @@ def test_cells_without_a_success_count_as_the_worst_mean_until_their_first_succe
     assert again == tree
 
 
-@st.composite
-def cells(draw):
-    """(depth, index, dim, arity) of any cell that exists."""
-    dim = draw(st.integers(1, 10))
-    arity = draw(st.sampled_from([2, 2**dim])) if dim <= 3 else 2
-    depth = draw(st.integers(0, partition.max_depth(dim, arity)))
-    index = draw(st.integers(0, partition.num_cells(depth, dim, arity) - 1))
-    return depth, index, dim, arity
-
-
 def plain_cell(depth, index, dim, arity):
     """The definition, one split after the other."""
     low, high = np.zeros(dim), np.ones(dim)
@@ -156,25 +134,24 @@ def plain_cell(depth, index, dim, arity):
     return low, high
 
 
-@given(cells())
-def test_bounds_and_centres_are_those_of_one_split_after_the_other_also_of_many_cells_at_once(cell):
-    depth, index, dim, arity = cell
-    low, high = plain_cell(*cell)
-    np.testing.assert_array_equal(partition.cell(*cell), [low, high])
-    np.testing.assert_array_equal(partition.centre(*cell), (low + high) / 2)
-    others = np.array([index, 0, index])
-    np.testing.assert_array_equal(partition.centre(depth, others, dim, arity)[[0, 2]], [(low + high) / 2] * 2)
-
-
-@given(cells(), cells())
-def test_numbers_tell_cells_apart_and_ascend_with_depth_and_index(cell, other):
-    depth, index, dim, arity = cell
-    if depth < partition.max_depth(dim, arity):  # children in the order of their digits
-        assert partition.children([index], arity).tolist() == [arity * index + j for j in range(arity)]
-    number = partition.number(depth, index, arity)
-    assert [int(part) for part in partition.place(number, arity)] == [depth, index]
-    if other[3] == arity:
-        assert (number < partition.number(other[0], other[1], arity)) == (cell[:2] < other[:2])
+@pytest.mark.parametrize(("dim", "arity", "depths"), [(1, 2, (0, 52)), (3, 2, (4, 62)), (2, 4, (3, 31))])
+def test_cells_are_those_of_one_split_after_the_other_and_numbers_tell_them_apart(dim, arity, depths):
+    last = -1
+    for depth in depths:
+        for index in (
+            0,
+            partition.num_cells(depth, dim, arity) // 3,
+            partition.num_cells(depth, dim, arity) - 1,
+        ):
+            low, high = plain_cell(depth, index, dim, arity)
+            np.testing.assert_array_equal(partition.cell(depth, index, dim, arity), [low, high])
+            both = partition.centre(depth, np.array([0, index]), dim, arity)
+            np.testing.assert_array_equal(both[1], (low + high) / 2)
+            number = partition.number(depth, index, arity)
+            assert number >= last
+            assert [int(part) for part in partition.place(number, arity)] == [depth, index]
+            last = number
+    assert partition.children([5], arity).tolist() == [5 * arity + j for j in range(arity)]
     assert partition.place(np.array([0, -5]), arity)[0].tolist() == [-1, -1]
 
 
@@ -182,7 +159,7 @@ def test_the_deepest_cells_are_those_that_are_exact():
     assert (partition.max_depth(1), partition.max_depth(2), partition.max_depth(3, 8)) == (52, 62, 20)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_pulls_of_cells_add_up_as_in_a_dict(seed):
     rng = np.random.default_rng(seed)
     table = CellPulls.read({}, "cells.")
@@ -221,8 +198,7 @@ def test_survivors_are_found_by_depth_and_replaced_by_newer_ones():
 
 
 @pytest.mark.parametrize(("cells", "arity", "sound"), [
-    ([1, 8 + 7], 2, True), ([1, 2**9], 2, False), ([0, 1], 2, False), ([3, 2], 2, False), ([2, 2], 2, False),
-    ([4 + 3], 4, True), ([4 + 4], 4, False), ([15], 4, False), ([-3, 1], 2, False),
+    ([1, 8 + 7], 2, True), ([1, 2**9], 2, False), ([0, 1], 2, False), ([2, 2], 2, False), ([4 + 4], 4, False),
 ])  # fmt: skip
 def test_cells_outside_the_partition_and_in_disorder_are_found(cells, arity, sound):
     ones = np.ones(len(cells))
@@ -231,9 +207,8 @@ def test_cells_outside_the_partition_and_in_disorder_are_found(cells, arity, sou
     assert not Survivors(np.array([1]), np.ones(1), -np.ones(1)).are_sound(arity, 8)
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e8])
-def test_deviations_of_parts_give_those_of_the_whole(offset):
-    values = offset + np.random.default_rng(0).standard_normal(50)
+def test_deviations_of_parts_give_those_of_the_whole():
+    values = 1e8 + np.random.default_rng(0).standard_normal(50)
     parts = [(len(p), p.sum(), ((p - p.mean()) ** 2).sum()) for p in np.split(values, [3, 4, 20])]
     sums = (0, 0.0, 0.0)
     for part in parts:

@@ -38,17 +38,15 @@ def begin(budget, server, counts, sums, within):
 PEAKS = np.array([[0.31, 0.62], [0.36, 0.57], [0.3, 0.65]])
 
 
-@pytest.mark.parametrize("options", [RacingOptions(2), RacingOptions(2, 4), RacingOptions(3, 8)])
+@pytest.mark.parametrize("options", [RacingOptions(2), RacingOptions(3, 8)])
 def test_the_first_cells_are_whole_depths_in_the_order_of_the_tree_for_a_third_of_the_budget(options):
-    for budget in (20, 50, 89, 90, 1000):
-        depth, index = racing.first_cells(options, budget)
-        tree = racing.Cells(options)
-        while tree.size < len(depth):
-            tree.split(np.argmin(tree.first_child[: tree.size] >= 0), np.zeros(len(depth)))
-        np.testing.assert_array_equal(tree.depth[: tree.size], depth)
-        np.testing.assert_array_equal(tree.index[: tree.size], index)
-        assert depth.max() == 1 or len(depth) * options.first_pulls <= budget / 3
-    assert len(depth) >= racing.FIRST_CELLS
+    depth, index = racing.first_cells(options, 1000)
+    tree = racing.Cells(options)
+    while tree.size < len(depth):
+        tree.split(np.argmin(tree.first_child[: tree.size] >= 0), np.zeros(len(depth)))
+    np.testing.assert_array_equal(tree.depth[: tree.size], depth)
+    np.testing.assert_array_equal(tree.index[: tree.size], index)
+    assert len(depth) * options.first_pulls <= 1000 / 3
     found = {budget: len(racing.first_cells(RacingOptions(2), budget)[0]) for budget in (50, 90, 20_000)}
     assert found == {50: 7, 90: racing.FIRST_CELLS, 20_000: 63}  # 63: the first whole depths above 35.4
 
@@ -67,42 +65,6 @@ def test_anchors_are_the_best_ancestors_on_the_border():
     assert cells.anchor[inner] == right
 
 
-def test_trees_outgrow_their_first_arrays_and_grow_again_from_their_cells_in_order():
-    cells, mean = Cells(RacingOptions(2)), np.random.default_rng(0).random(401)
-    expected = [(0, 0)]
-    for cell in range(200):
-        cells.split(cell, mean)
-        h, i = expected[cell]
-        expected += [(h + 1, 2 * i), (h + 1, 2 * i + 1)]
-    assert cells.size == 401
-    assert cells.leaves().sum() == 201
-    assert list(zip(cells.depth[:401].tolist(), cells.index[:401].tolist(), strict=True)) == expected
-    again = racing.grown_tree(cells.options, cells.depth[:401], cells.index[:401], mean)
-    for name in racing.TREE_ARRAYS:
-        np.testing.assert_array_equal(getattr(again, name)[:401], getattr(cells, name)[:401])
-
-
-@pytest.mark.parametrize("optimism", [0.0, 1.5])
-def test_bonuses_follow_from_the_moments_of_gains_whose_prior_shrinks_from_depth_to_depth(
-    optimism, monkeypatch
-):
-    monkeypatch.setattr(racing, "OPTIMISM", optimism)
-    options, gains = RacingOptions(1), [0.5, 0.2, 0.3, 4.0]
-    cells, means = Cells(options), [0.0]
-    for gain in gains:  # a chain: the first child of each split is split again
-        cells.split(cells.size - 2 if cells.size > 1 else 0, np.zeros(64))
-        means += [means[-2 if len(means) > 1 else 0] + gain, -9.0]
-    first, second = np.mean(gains[:3]), np.mean(np.square(gains[:3]) - 0.02)  # of depths 1 to 3
-    steps = []
-    for depth in range(options.max_depth + 1):
-        if depth < len(gains):  # the prior counts as two gains
-            first, second = (gains[depth] + 2 * first) / 3, (gains[depth] ** 2 - 0.02 + 2 * second) / 3
-        steps.append(first + optimism * np.sqrt(max(second - first**2, 0.05 * second)))
-        first, second = first * 2**-0.5, second / 2
-    bonus = racing.bonuses(cells, np.array(means), np.full(cells.size, 0.01))
-    np.testing.assert_allclose(bonus, [*np.sqrt(np.cumsum(np.square(steps)[::-1])[::-1]), 0.0])
-
-
 def test_the_bonus_is_at_least_the_known_smoothness_and_0_where_descending_never_brought_anything(
     monkeypatch,
 ):
@@ -114,71 +76,25 @@ def test_the_bonus_is_at_least_the_known_smoothness_and_0_where_descending_never
         np.testing.assert_allclose(bonus[:20], least)
 
 
-def plain_choice(search):
-    """Variance of a pull, and the cell with the best upper bound, from nothing but the statistics."""
-    cells, size, own, others = search.cells, search.cells.size, search.own, search.others
-    options, seen = cells.options, own.count > 0
-    degrees = (own.count[seen] - 1).sum()
-    within = own.within[seen].sum()
-    noiseless = within <= 1e-13 * degrees * np.var(own.total[seen] / own.count[seen])
-    variance = 0.0 if noiseless else within / degrees * (1 + 2 / np.sqrt(degrees))
-    if not seen.all():
-        return variance, None
-    n, prior = len(others.mean), np.zeros(size)
-    if variance > 0:
-        differ = np.maximum(others.spread - variance / others.pulls, 0) * (
-            1 + 1 / np.maximum(1, others.number)
-        )
-        error = variance / np.maximum(1e-300, others.pulls * others.number)
-        prior[:n] = np.where(others.number > 0, variance / (differ + error), 0)
-    effective = own.count + prior
-    total = own.total.copy()
-    total[:n] += prior[:n] * others.mean
-    mean = total / effective
-    table = search.bonus
-    if table is None:
-        table = racing.bonuses(cells, mean, variance / effective)
-        table = np.where(table * search.budget < 10 * table[0], 0.0, table)
-    room = cells.leaves() & (cells.depth[:size] < options.max_depth)
-    room &= size + options.arity <= racing.MAX_CELLS
-    bonus = np.where(room, table[cells.depth[:size]], 0.0)
-    z = np.maximum(1, 3 * np.log(np.maximum(1, search.budget / (effective * max(1, size // 2)))))
-    anchored = mean[cells.anchor[:size]] + racing.BORDER_SHARE * bonus
-    bounds = mean + np.sqrt(variance * z / effective) + bonus
-    return variance, int(np.argmax(np.where(bonus > 0, np.maximum(bounds, anchored), bounds)))
-
-
 @pytest.mark.parametrize(("noise", "arity"), [(0.0, 2), (0.1, 4)])
-def test_the_search_takes_the_plain_bounds_and_ends_at_its_own_peak(noise, arity):
-    """Also with what is kept between two questions; and it finds out whether there is noise."""
+def test_the_search_ends_at_its_own_peak_also_with_what_is_kept_between_two_questions(noise, arity):
     server, counts, sums, within = gather(PEAKS, RacingOptions(2, arity), noise)
     search = begin(2500, server, counts[0], sums[0], within[0])
     others = sums[1:].sum(axis=0) / counts[1:].sum(axis=0)
     np.testing.assert_allclose(search.others.mean, others)  # without the client's own pulls
-    rng, compared, values, first = np.random.default_rng(5), 0, [], {}
+    rng, values, first = np.random.default_rng(5), [], {}
     while search.left > 0:
-        kept = RacingSearch.from_arrays(search.cells.options, search.arrays())  # as between two tasks
-        waiting, size = len(search.waiting), search.cells.size
-        variance, best = plain_choice(search)
-        assert search._noise()[0] == pytest.approx(variance, rel=1e-12, abs=0)
+        kept = RacingSearch.from_arrays(search.cells.options, search.arrays())
         cell, depth, index, pulls = search.ask()
         assert kept.ask() == (cell, depth, index, pulls)
-        if not waiting and best is not None and search.cells.size == size:
-            assert cell == best
-            compared += 1
-        elif best is not None and search.cells.size > size:
-            assert search.cells.parent[cell] == best  # the best region was split
-            compared += 1
         values.append(cone(partition.centre(depth, [index], 2, arity), PEAKS[0])[0])
         first.setdefault(cell, pulls)
         draws = values[-1] + rng.uniform(-noise, noise, pulls)
         search.tell(cell, pulls, draws.sum(), ((draws - draws.mean()) ** 2).sum())
-    assert compared > 20
-    assert search.left == 0
     depth, index, _ = search.best()
     assert np.abs(partition.centre(depth, index, 2, arity) - PEAKS[0]).max() < 0.04
     assert np.mean(values[-5:]) > 0.95
-    assert (set(first.values()) == {1}) == (noise == 0.0)
+    assert (set(first.values()) == {1}) == (noise == 0.0), "it finds out whether there is noise"
 
 
 def test_clients_share_deeper_and_count_for_each_other_where_they_agree():

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from scipy.stats import qmc
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.optim.sobol import BITS, largest_size, mesh, refined, sobol, spread, unshifted
+from fbo_flower.numerics.optim.sobol import BITS, largest_size, mesh, refined, sobol, unshifted
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems.table import DelaunayInterpolant
 
 
 @pytest.mark.filterwarnings("ignore:The balance properties:UserWarning")
-@pytest.mark.parametrize(("num_points", "dimension"), [(1, 1), (2, 3), (100, 2), (512, 9), (512, 32)])
+@pytest.mark.parametrize(("num_points", "dimension"), [(1, 1), (100, 2), (512, 32)])
 def test_the_sequence_is_exactly_scipys(num_points, dimension):
     expected = qmc.Sobol(dimension, scramble=False).random(num_points)
     np.testing.assert_array_equal(unshifted(num_points, dimension) * 2.0**-BITS, expected)
@@ -51,11 +51,9 @@ def test_a_mesh_holds_every_combination_of_its_axis_once():
     points = mesh(3, 2, LIMIT)
     assert points.tolist() == [[a, b] for a in (0.0, 0.5, 1.0) for b in (0.0, 0.5, 1.0)]
     assert mesh(1, 3, LIMIT).tolist() == [[0.5, 0.5, 0.5]]
-    assert mesh(20, 2, LIMIT).shape == (400, 2)
-    assert len(mesh(5, 5, LIMIT)) == 3125
 
 
-@pytest.mark.parametrize(("dimension", "limit"), [(1, 100), (2, 2**20), (5, 2**28), (12, 2**30)])
+@pytest.mark.parametrize(("dimension", "limit"), [(1, 100), (5, 2**28)])
 def test_the_size_that_an_error_names_does_fit_and_the_next_does_not(dimension, limit):
     most = largest_size(limit)
     assert 8 * most**2 <= limit < 8 * (most + 1) ** 2
@@ -80,13 +78,6 @@ def test_a_box_in_the_corner_reaches_the_corner():
     assert [1.0, 1.0] in points.tolist()
     assert len(np.unique(points, axis=0)) == len(points), "none is outside and cut off"
     assert points.min() == pytest.approx(0.9)
-
-
-def test_more_than_two_axes_get_sobol_points_of_the_size_asked_for():
-    points = spread(256, 3, LIMIT, generator(3))
-    assert points.shape == (256, 3)
-    counts, _ = np.histogramdd(points, bins=(4, 4, 4), range=[(0, 1)] * 3)
-    assert (counts == 4).all()
 
 
 def corners(dimension):

@@ -4,13 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from amounts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from scipy.optimize import approx_fprime, minimize
+from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from fbo_flower.numerics.optim.functions import sample_paths
 from fbo_flower.numerics.surrogates import fitting, gp, rff
@@ -51,27 +50,17 @@ def prior_covariance(z, x, h):
 
 
 @NAMES
-def test_likelihood_gradient_and_predictions_are_those_of_scikit_learn(name):
+def test_predictions_are_those_of_scikit_learn(name):
     x, y = data(15)
     h, z = hyperparameters(name), rng(3).random((6, 2))
     shape = RBF(h.lengthscales) if name == "rbf" else Matern(h.lengthscales, nu=2.5)
-    kernel = ConstantKernel(h.outputscale) * shape + WhiteKernel(h.noise_variance)
-    theirs = GaussianProcessRegressor(kernel, optimizer=None, alpha=0.0).fit(x, y)
-
-    value, gradient = gp.log_marginal_likelihood(x, y, h)
-    expected, derivatives = theirs.log_marginal_likelihood(theirs.kernel_.theta, eval_gradient=True)
-    assert value == pytest.approx(expected)
-    ours = np.concatenate([gradient[2:3], gradient[:2], gradient[3:]])  # theirs: outputscale first
-    np.testing.assert_allclose(ours, derivatives, rtol=1e-8)
-
-    expected, covariance = theirs.predict(z, return_cov=True)
+    kernel = ConstantKernel(h.outputscale) * shape
+    theirs = GaussianProcessRegressor(kernel, alpha=h.noise_variance, optimizer=None)
+    expected, covariance = theirs.fit(x, y).predict(z, return_cov=True)
     process = gp.posterior(x, y, h)
-    mean, variance = process.predict(z)
-    noise = h.noise_variance * np.eye(6)  # scikit-learn predicts noisy observations
-    np.testing.assert_array_equal(process.mean(z), mean)
-    np.testing.assert_allclose(mean, expected, atol=1e-9)
-    np.testing.assert_allclose(process.covariance(z) + noise, covariance, atol=1e-9)
-    np.testing.assert_allclose(variance, np.diag(process.covariance(z)), atol=1e-9)
+    np.testing.assert_array_equal(process.mean(z), process.predict(z)[0])
+    np.testing.assert_allclose(process.predict(z), [expected, np.diag(covariance)], atol=1e-9)
+    np.testing.assert_allclose(process.covariance(z), covariance, atol=1e-9)
 
 
 @given(st.sampled_from(KERNELS), st.integers(1, 12), st.integers(1, 4), st.booleans(), st.integers(0, 2**32))
@@ -92,13 +81,11 @@ def test_likelihoods_are_normal_densities_and_gradients_finite_differences(name,
     assert value == pytest.approx(density, rel=1e-6)
     numerical = approx_fprime(theta, lambda a: likelihoods(y[None], a[None])[0][0], 1e-6)
     np.testing.assert_allclose(gradient, numerical, rtol=1e-3, atol=1e-3)
-    values, gradients = likelihoods(np.stack([y * 0.0 + 1.0, y, y]), np.stack([theta, theta, theta - 0.3]))
+    values, _ = likelihoods(np.stack([y * 0.0 + 1.0, y]), np.stack([theta - 0.3, theta]))
     assert values[1] == value  # others do not change a bit
-    np.testing.assert_array_equal(gradients[1], gradient)
 
 
-@pytest.mark.parametrize("n", [0, 1, 7])
-@pytest.mark.parametrize("more", [False, True])
+@pytest.mark.parametrize(("n", "more"), [(0, False), (7, False), (7, True)])
 def test_each_of_many_processes_is_conditioned_by_the_formula(n, more):
     x, y, drawn = processes("matern52", n)
     root, variances, z = rng(5).standard_normal((5, n, n)), rng(6).random((5, n)), rng(7).random((3, 3))
@@ -116,16 +103,8 @@ def test_each_of_many_processes_is_conditioned_by_the_formula(n, more):
         np.testing.assert_allclose(mean, cross @ inverse @ y[b], rtol=1e-7, atol=1e-9)
         np.testing.assert_allclose(variance, h.outputscale - np.diag(cross @ inverse @ cross.T), atol=1e-9)
         one = slice(b, b + 1)
-        parts = (added[one], variances[one]) if more else ()
-        alone = gp.condition(x[one], y[one], [h], *parts)[0]
-        np.testing.assert_array_equal(alone.inverse, process.inverse)
+        alone = gp.condition(x[one], y[one], [h], *((added[one], variances[one]) if more else ()))[0]
         np.testing.assert_array_equal(alone.means, process.means)
-
-
-def test_repeated_points_with_the_least_noise_can_be_conditioned():
-    least = gp.Hyperparameters("rbf", np.array([1.0]), 1.0, 1e-6)
-    found = gp.condition(np.full((2, 6, 1), 0.5), np.ones((2, 6)), [least, least])
-    np.testing.assert_allclose(found[1].means, 1.0, rtol=1e-5)
 
 
 # -- paths --------------------------------------------------------------------------------------------
@@ -141,31 +120,13 @@ def plain_path(x, y, h, num_features, rng, scale):
     return lambda z: features.cosines(z) @ weights + prior_covariance(z, x, h) @ solved
 
 
-@pytest.mark.parametrize(("kernel", "n", "scale"), [("rbf", 9, 1.0), ("matern52", 9, 0.4), ("rbf", 0, 1.0)])
-def test_paths_are_drawn_by_the_formula_and_gradients_agree_with_differences(kernel, n, scale):
+@pytest.mark.parametrize(("kernel", "n", "scale"), [("matern52", 9, 0.4), ("rbf", 0, 1.0)])
+def test_paths_are_drawn_by_the_formula(kernel, n, scale):
     x, y, drawn = processes(kernel, n)
     z = rng(4).random((20, 3))
     for b, path in enumerate(sample_paths(x, y, drawn, 32, [rng(3, b) for b in range(5)], scale)):
         expected = plain_path(x[b], y[b], drawn[b], 32, rng(3, b), scale)
         np.testing.assert_allclose(path(z), expected(z), rtol=0, atol=1e-9)
-        values, gradients = path.value_and_gradient(z)
-        np.testing.assert_allclose(values, expected(z), atol=2e-5)  # single precision
-        for row, gradient in zip(z[:3], gradients, strict=False):
-            numerical = approx_fprime(row, lambda v, path=path: path(v[None])[0], 1e-7)
-            np.testing.assert_allclose(gradient, numerical, rtol=1e-3, atol=1e-3)
-
-
-@NAMES
-def test_kernels_and_slopes_are_those_of_scikit_learn(name):
-    x1, x2, scales = rng(0).random((7, 3)), rng(1).random((5, 3)), np.array([0.2, 0.7, 1.5])
-    oracle = RBF(scales) if name == "rbf" else Matern(scales, nu=2.5)
-    np.testing.assert_allclose(gp.kernel(name, x1, x2, scales), oracle(x1, x2), atol=1e-13)
-    assert gp.kernel(name, x1[:0], x2, scales).shape == (0, 5)
-    _, gradient = oracle(x1, eval_gradient=True)
-    _, slope = gp.profile_and_slope(name, gp.squared_distances(x1, x1, scales))
-    scaled = (x1 / scales).T
-    ours = slope * (scaled[:, :, None] - scaled[:, None, :]) ** 2  # dk / d log l
-    np.testing.assert_allclose(ours, np.moveaxis(gradient, -1, 0), atol=1e-13)
 
 
 def many(num_processes, n, num_dims=2):
@@ -175,7 +136,7 @@ def many(num_processes, n, num_dims=2):
     return x, np.array([standardise(row) for row in y])
 
 
-def log_posterior(x, y, name, theta, priors=fitting.DEFAULT_PRIORS):
+def log_posterior(x, y, name, theta, priors):
     """Log likelihood plus the log density of the normal priors, up to a constant, and its gradient."""
     value, gradient = gp.log_marginal_likelihood(x, y, gp.Hyperparameters.from_array(name, theta))
     deviation = np.array([*[priors.lengthscale_stddev] * x.shape[1], 0.5, priors.noise_stddev])
@@ -184,66 +145,37 @@ def log_posterior(x, y, name, theta, priors=fitting.DEFAULT_PRIORS):
     return value - 0.5 * white @ white, gradient - white / deviation
 
 
-def best_value(x, y, name, priors=fitting.DEFAULT_PRIORS):
-    def loss(theta):
-        value, gradient = log_posterior(x, y, name, theta, priors)
-        return -value, -gradient
-
-    start = fitting.prior(x.shape[1], priors)[0]
-    return -minimize(loss, start, jac=True, method="L-BFGS-B", bounds=fitting.bounds(x.shape[1])).fun
-
-
-@NAMES
-def test_a_climb_ends_where_the_gradient_is_nothing_or_points_out_of_the_bounds(name):
+@pytest.mark.parametrize(
+    ("name", "priors"), [("rbf", fitting.Priors()), ("matern52", fitting.Priors(0.3, 0.3, 1e-4))]
+)
+def test_a_climb_ends_where_the_gradient_is_nothing_or_points_out_of_the_bounds(name, priors):
     x, y = many(8, 25)
     y[0], x[1] = 0.0, x[1, :1]  # equal observations, equal points
-    modes = fitting.fit(x, y, name)
+    modes = fitting.fit(x, y, name, priors=priors)
     least, most = fitting.bounds(2).T
     assert ((modes.theta >= least) & (modes.theta <= most)).all()
     for b, theta in enumerate(modes.theta):
-        value, slope = log_posterior(x[b], y[b], name, theta)
+        value, slope = log_posterior(x[b], y[b], name, theta, priors)
         assert modes.values[b] == pytest.approx(value, rel=1e-6)
         outward = ((theta <= least) & (slope < 0)) | ((theta >= most) & (slope > 0))
         assert np.abs(np.where(outward, 0.0, slope)).max() < 0.05
-    assert ((modes.evaluations > 1) & (modes.evaluations < fitting.MAX_EVALUATIONS)).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "priors"),
-    [("rbf", fitting.Priors()), ("matern52", fitting.Priors()), ("matern52", fitting.Priors(0.3, 0.3, 1e-4))],
-)
-def test_most_modes_are_those_of_scipy_and_the_others_are_no_worse_on_the_whole(name, priors):
-    number = examples(60, 24)
-    x, y = many(number, 25)
-    gain = fitting.fit(x, y, name, priors=priors).values
-    gain -= [best_value(x[b], y[b], name, priors) for b in range(number)]
-    assert np.mean(np.abs(gain) < 1e-3) > 0.8
-    assert np.mean(gain < -1e-3) < 0.15
-    assert gain.mean() > -1.0  # one of sixty may end in a mode that is worse by twenty-five
 
 
 def test_a_process_ends_where_it_would_alone_and_a_warm_start_stays_there():
     x, y = many(6, 20)
     together = fitting.fit(x, y, "matern52")
     for b in range(6):
-        alone = fitting.fit(x[b : b + 1], y[b : b + 1], "matern52")
-        np.testing.assert_allclose(alone.theta[0], together.theta[b], rtol=1e-6, atol=1e-6)
-        assert alone.evaluations[0] == together.evaluations[b]
+        alone = fitting.fit_one(x[b], y[b], "matern52").to_array()
+        np.testing.assert_allclose(alone, together.theta[b], rtol=1e-6, atol=1e-6)
     again = fitting.fit(x, y, "matern52", together.theta)
     assert again.evaluations.max() <= 3
     np.testing.assert_allclose(again.values, together.values, atol=1e-3)
-    one = fitting.fit_one(x[0], y[0], "matern52")
-    np.testing.assert_allclose(one.to_array(), together.theta[0], atol=1e-6)
 
 
 AWKWARD = {
     "no points": (np.zeros((0, 2)), np.zeros(0)),
-    "one point": (np.full((1, 2), 0.5), np.zeros(1)),
-    "three points": (rng(0).random((3, 2)), np.array([-1.2, 0.1, 1.1])),
     "constant": (rng(1).random((10, 2)), np.zeros(10)),
-    "identical points": (np.full((10, 2), 0.3), np.zeros(10)),
     "contradicting duplicates": (np.full((10, 2), 0.3), rng(2).standard_normal(10)),
-    "noise alone": (rng(3).random((20, 2)), rng(4).standard_normal(20)),
     "one outlier": (rng(5).random((20, 2)), np.r_[np.full(19, -0.23), 4.36]),
 }
 
@@ -262,8 +194,6 @@ def test_fit_and_paths_stay_finite_on_awkward_data(case):
     values, gradients = path.value_and_gradient(rng(9).random((20, 2)))
     assert np.abs(values).max() < 20.0
     assert np.isfinite(gradients).all()
-    if not len(y):
-        np.testing.assert_array_equal(modes.theta[0], fitting.prior(2)[0])
 
 
 def test_with_known_variances_of_the_noise_a_fit_is_a_mode_of_their_likelihood():
@@ -275,9 +205,6 @@ def test_with_known_variances_of_the_noise_a_fit_is_a_mode_of_their_likelihood()
         gp.pair_differences(x[None]), y[None], "matern52", theta[None], known[None]
     )
     np.testing.assert_allclose(gradients[0] + (mean - theta) * precision, 0.0, atol=0.02)
-    none = fitting.fit_one(x, y, "matern52", known=fitting.Known(0.0 * known))
-    plain = fitting.fit_one(x, y, "matern52")
-    np.testing.assert_allclose(none.to_array(), plain.to_array(), atol=1e-6)
 
 
 def draw(n, lengthscale, noise_variance, rng):
@@ -289,22 +216,13 @@ def draw(n, lengthscale, noise_variance, rng):
     return x, f + np.sqrt(noise_variance) * rng.standard_normal(n)
 
 
-@pytest.mark.parametrize("kernel", gp.KERNELS)
-def test_log_likelihoods_are_those_of_the_process_with_each_hyperparameters(kernel):
-    rng = np.random.default_rng(0)
-    x, y = rng.random((7, 3)), rng.standard_normal(7)
-    shape = np.array([0.5, 1.0, 2.0])
-    found = grid.log_likelihoods(x, y, kernel, shape).reshape(grid.SHAPE)
-    for i, j, k in ((0, 0, 11), (4, 2, 6), (8, 4, 3), (2, 3, 9)):
+def test_log_likelihoods_are_those_of_the_process_with_each_hyperparameters():
+    x, y, shape = rng(0).random((7, 3)), rng(1).standard_normal(7), np.array([0.5, 1.0, 2.0])
+    found = grid.log_likelihoods(x, y, "matern52", shape).reshape(grid.SHAPE)
+    for i, j, k in ((0, 0, 11), (8, 4, 3)):
         lengthscales = grid.SCALES[i] * grid.reference(3) * shape
-        h = gp.Hyperparameters(kernel, lengthscales, grid.OUTPUTSCALES[j], grid.NOISE_VARIANCES[k])
+        h = gp.Hyperparameters("matern52", lengthscales, grid.OUTPUTSCALES[j], grid.NOISE_VARIANCES[k])
         assert found[i, j, k] == pytest.approx(gp.log_marginal_likelihood(x, y, h)[0], rel=1e-6)
-
-
-def test_without_observations_the_estimate_is_the_mean_of_the_prior():
-    scale, outputscale, noise = grid.estimate(np.zeros(grid.SIZE))
-    assert (scale, outputscale) == pytest.approx((0.0, 0.0), abs=1e-9)
-    assert noise == pytest.approx(np.log(grid.NOISE_CENTRE), abs=0.7)  # the grid ends at 1e-6 and 1
 
 
 def test_huge_drops_of_the_likelihood_leave_the_estimate_where_the_likelihood_is_large():

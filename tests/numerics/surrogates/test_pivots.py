@@ -35,15 +35,6 @@ def test_the_basis_gives_the_prior_up_to_the_cut_and_is_the_cholesky_factor_at_t
     np.testing.assert_allclose(agents @ agents.T, factor @ factor.T, atol=1e-10)
 
 
-@pytest.mark.parametrize(("cut", "count", "dimensions"), [(1e-8, 165, 131), (1e-5, 106, 77)])
-def test_counts_on_the_mesh_of_the_paper(cut, count, dimensions):
-    chosen = pivots.choose_pivots(mesh(20), H, cut)
-    assert len(chosen.index) == count
-    assert len(pivots.principal(chosen.basis, cut)[1]) == dimensions
-    eigenvalues = np.linalg.eigvalsh(prior(mesh(20)))
-    assert (eigenvalues > cut * eigenvalues[-1]).sum() == dimensions
-
-
 def test_pivots_are_the_largest_remainders_in_turn_and_the_first_of_equal_ones():
     points = mesh(8)  # symmetric points have equal remainders, but for rounding
     k, chosen = prior(points), pivots.choose_pivots(points, H, 1e-6)
@@ -52,8 +43,7 @@ def test_pivots_are_the_largest_remainders_in_turn_and_the_first_of_equal_ones()
         known = k[:, picked] @ np.linalg.solve(k[np.ix_(picked, picked)], k[picked]) if j else 0.0
         left = (k - known).diagonal()
         assert chosen.index[j] == np.argmax(left >= (1.0 - pivots.TIE) * left.max())
-    twice = pivots.choose_pivots(np.repeat(mesh(3), 2, axis=0), H, 1e-8)
-    assert len(twice.index) == 9, "equal points are picked once"
+    assert len(pivots.choose_pivots(np.repeat(mesh(3), 2, axis=0), H, 1e-8).index) == 9
 
 
 @pytest.mark.parametrize(("cut", "tolerance"), [(1e-10, 1e-8), (1e-5, 1e-3)])
@@ -96,10 +86,9 @@ def data(n, seed=0, *, on_points=True):
     return x, np.sin(5.0 * x[:, 0]) + np.cos(7.0 * x[:, 1]) + 0.14 * rng.standard_normal(n)
 
 
-@pytest.mark.parametrize("num_agents", [1, 4])
-def test_pooling_equals_the_posterior_of_the_pooled_data(num_agents):
+def test_pooling_equals_the_posterior_of_the_pooled_data():
     x, y = data(40)
-    parts = [pivots.observe(x[i::num_agents], y[i::num_agents], AT, SMOOTH) for i in range(num_agents)]
+    parts = [pivots.observe(x[i::4], y[i::4], AT, SMOOTH) for i in range(4)]
     kernel = ConstantKernel(SMOOTH.outputscale) * RBF(SMOOTH.lengthscales)
     theirs = GaussianProcessRegressor(kernel, optimizer=None, alpha=SMOOTH.noise_variance).fit(x, y)
     expected, expected_covariance = theirs.predict(POINTS, return_cov=True)
@@ -107,27 +96,14 @@ def test_pooling_equals_the_posterior_of_the_pooled_data(num_agents):
         mean, covariance = pivots.pool(found)
         np.testing.assert_allclose(CHOSEN.basis @ mean, expected, atol=1e-6)
         np.testing.assert_allclose(CHOSEN.basis @ covariance @ CHOSEN.basis.T, expected_covariance, atol=1e-6)
-    # a negative control: the mean of the posteriors is not the posterior
-    means = [gp.posterior(x[i::4], y[i::4], SMOOTH).predict(POINTS)[0] for i in range(4)]
-    assert np.abs(np.mean(means, axis=0) - expected).max() > 0.1
 
 
 def test_what_a_coarse_set_leaves_open_counts_as_noise():
     """Few pivots: without the open variance as noise the belief is far too sure."""
     coarse = POINTS[::29]
     x, y = data(60, on_points=False)
-    factor = pivots.pivot_factor(coarse, SMOOTH)
-    exact = gp.posterior(x, y, SMOOTH)
-    truth, covariance = exact.predict(coarse)[0], exact.covariance(coarse)
-
-    def error(increment):
-        m, c = pivots.pool([increment])
-        off = factor.lower @ m - truth
-        claimed = (factor.lower @ c @ factor.lower.T + covariance).diagonal()
-        return float(np.mean(off * off / claimed))
-
-    careful = pivots.observe(x, y, coarse, SMOOTH)
-    w = factor.solve_lower(pivots.prior_covariance(coarse, x, SMOOTH)).T
-    careless = pivots.Increment(w.T @ w / SMOOTH.noise_variance, w.T @ y / SMOOTH.noise_variance)
-    assert error(careful) < 2.0
-    assert error(careless) > 5.0 * error(careful)
+    factor, exact = pivots.pivot_factor(coarse, SMOOTH), gp.posterior(x, y, SMOOTH)
+    m, c = pivots.pool([pivots.observe(x, y, coarse, SMOOTH)])
+    off = factor.lower @ m - exact.predict(coarse)[0]
+    claimed = (factor.lower @ c @ factor.lower.T + exact.covariance(coarse)).diagonal()
+    assert float(np.mean(off * off / claimed)) < 2.0

@@ -11,15 +11,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fbo_flower.simulation.problems import make_problem
+import numpy as np
+
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.simulation.problems import Config, Problem, make_problem
+from fbo_flower.study import Study
 from studies import experiment as runs
 from studies.experiment import Arrays, Experiment, Part, has_data
-from studies.papers.co_kg import special
-from studies.papers.co_kg.special import MESH, NUM_AGENTS, NUM_INITIAL, differences
 from studies.problems import CaliforniaMLP
 
 Options = Mapping[str, Any]
 
+NUM_AGENTS, MESH, NUM_INITIAL = 4, 20, 5
 RANDOM = "random"
 FRAMEWORKS: dict[str, Options] = {
     "co-kg": {},
@@ -41,7 +44,6 @@ FUNCTIONS: dict[str, tuple[str, Options]] = {
     "f1, known noise": ("f1", KNOWN),
 }
 FEWER = ("rosenbrock", "f1, known noise")  # settings with fewer frameworks
-SWEPT = ("f1", "rosenbrock, log")
 FEWER_FRAMEWORKS = ("co-kg", "barycenter-qkg", "no-collaboration", "data-communication", RANDOM)
 NETWORKS = ("breast-cancer-mlp", "california-mlp")
 NETWORK_FRAMEWORKS = (
@@ -53,44 +55,26 @@ def parts(quick: bool, directory: Path) -> list[Part]:
     """Return all parts; quick: one seed of three rounds."""
     rounds, draws = {"num_rounds": 3 if quick else 30}, {"num_draws": 8 if quick else 64}
     seeds, first = range(1 if quick else 12), next(iter(FUNCTIONS))
-    mesh = 6 if quick else 10
     rows = {s: list(FEWER_FRAMEWORKS if s in FEWER else FRAMEWORKS) for s in FUNCTIONS}
-    swept: dict[str, Options] = {"co-kg, beta exp": {"beta": "exp"}, f"co-kg, mesh {mesh}": {"mesh": mesh}}
-    at, usual = (3, 10, 20, 30), {**rounds, **draws}
+    usual = {**rounds, **draws}
     nets = NETWORKS if has_data(CaliforniaMLP(1, 0)) else NETWORKS[:1]
     net = {**draws, "num_rounds": 3 if quick else 20, "epochs": {"num_epochs": 1} if quick else {}}
-    shown: dict[str, Any] = {"baseline": "co-kg", "at": at, "first": 0}
+    shown: dict[str, Any] = {"baseline": "co-kg", "at": (3, 10, 20, 30), "first": 0}
     shown |= {"drawn": "best tried", "how": "log", "axis": "rounds"}
-    odd = [f"{kind}, {weights}" for kind in special.KINDS for weights in special.WEIGHTS]
-    pairs = [(f"{kind}, reliability", f"{kind}, uniform") for kind in special.KINDS]
     return [
-        Part("f1", run_one, [first], rows, range(1 if quick else 40), {"swept": {}, **usual}, **shown),
-        Part("functions", run_one, [*rows][1:], rows, seeds, {"swept": {}, **usual}, **shown),
-        Part("networks", run_one, nets, NETWORK_FRAMEWORKS, seeds, {"swept": {}, **net}, **shown),
-        Part("odd agents", special.odd_agents, ["f1"], odd, seeds, usual, pairs=pairs, at=at, first=0),
-        Part(
-            "beta, mesh", run_one, SWEPT, ["co-kg", *swept], seeds, {"swept": swept, **usual}, at=at, first=0,
-        ),
-    ]  # fmt: skip
+        Part("f1", run_one, [first], rows, range(1 if quick else 40), usual, **shown),
+        Part("functions", run_one, [*rows][1:], rows, seeds, usual, **shown),
+        Part("networks", run_one, nets, NETWORK_FRAMEWORKS, seeds, net, **shown),
+    ]
 
 
 EXPERIMENT = Experiment("Co-KG and its comparators on two functions and two networks", parts)
 
 
 def run_one(
-    setting: str,
-    row: str,
-    seed: int,
-    num_rounds: int,
-    num_draws: int,
-    swept: Mapping[str, Options],
-    epochs: Options | None = None,
+    setting: str, row: str, seed: int, num_rounds: int, num_draws: int, epochs: Options | None = None
 ) -> Arrays:
     """Run one framework: the warm-up, then `num_rounds` rounds with one trial per agent.
-
-    Parameters
-    ----------
-    swept : row -> the option that differs from those of the framework that it begins with
 
     Returns
     -------
@@ -102,8 +86,42 @@ def run_one(
     made = make_problem(problem, NUM_AGENTS, seed, dict(epochs or {}))
     options: Options = {"num_initial": NUM_INITIAL}
     if row != RANDOM:
-        own = FRAMEWORKS[row.split(", ", maxsplit=1)[0] if row in swept else row]
-        options = {"mesh": MESH, **options, **shared, "num_draws": num_draws, **swept.get(row, {}), **own}
+        options = {"mesh": MESH, **options, **shared, "num_draws": num_draws, **FRAMEWORKS[row]}
     study = runs.run(made, RANDOM if row == RANDOM else "co-kg", options, num_rounds + 1, seed)
     returned, best = differences(study, made, num_rounds + 1)
     return {"returned": returned[None], "best tried": best[None]}
+
+
+def differences(study: Study, problem: Problem, num_rounds: int) -> tuple[Array, Array]:
+    """Return a run's noiseless differences to the optimum after every round; for a network, its losses.
+
+    Returns
+    -------
+    recommended : `(num_rounds,)`, of the configuration that the server would return, NaN if it has none; for
+        random search, of the trial with the largest value
+    best : `(num_rounds,)`, of the best configuration tried so far
+    """
+    optimum = problem.optimum(0) or 0.0
+    known: dict[tuple[tuple[str, object], ...], float] = {}
+
+    def below(config: Config) -> float:
+        key = tuple(sorted(config.items()))
+        if key not in known:
+            value = problem.true_value(config, 0)
+            assert value is not None  # all problems of this experiment know it
+            known[key] = optimum - value
+        return known[key]
+
+    tried = np.array([below(config) for config in study.trials["config"]])
+    when = np.asarray(study.trials["round"], dtype=np.int64)
+    seen = np.asarray(study.trials["value"], dtype=np.float64)
+    recommended, best = np.full(num_rounds, np.nan), np.full(num_rounds, np.nan)
+    told = study.settings["runs"][0].get("found", {}).get("recommended")
+    for t in range(num_rounds):
+        until = when <= t + 1
+        best[t] = tried[until].min()
+        if told is None:
+            recommended[t] = tried[until][int(np.nanargmax(seen[until]))]
+    for row in told or ():
+        recommended[row["round"] - 1 :] = below(row["config"])
+    return recommended, best

@@ -1,1 +1,0 @@
-"""Experiments of the Co-KG paper."""
