@@ -1,10 +1,8 @@
 """FedEx: tune the clients' hyperparameters while the model trains [Khodak2021, Alg. 2].
 
-`FedEx` stands around any strategy of Flower's message API. In every round it draws a configuration for each
-client from one distribution, puts it into the `config` record of the client's training message, and after the
-round moves the distribution toward configurations with which clients reached a small validation loss. The
-model is shared by all of them, so one training run tunes. The clients need no change if they report, in the
-metrics of `@app.train()`, the loss on held-out rows after training.
+In every round `FedEx` draws a configuration for each client from one distribution, and after the round moves
+the distribution toward configurations with which clients reached a small validation loss. The model is shared
+by all of them, so one training run tunes.
 
     strategy = FedEx(FedAvg(), space, center={"learning-rate": 0.1, "local-epochs": 2}, loss="val-loss")
     strategy.start(grid, arrays, num_rounds=50)
@@ -36,6 +34,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from logging import INFO
+from typing import Any
 
 import numpy as np
 from flwr.common.logger import log
@@ -44,7 +43,6 @@ from flwr.serverapp.strategy import Strategy
 from fbo_flower.algorithms import check_integer, check_number
 from fbo_flower.algorithms.options import check_choice
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated import Bounds
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space import Config, SearchSpace
@@ -77,60 +75,38 @@ class Distribution:
     @property
     def theta(self) -> Array:
         """Probabilities `(k,)`."""
-        probabilities: Array = np.exp(self.log_theta)
-        return np.asarray(probabilities / probabilities.sum())
+        return np.asarray(np.exp(self.log_theta) / np.exp(self.log_theta).sum())
 
     @property
     def entropy(self) -> float:
         """Entropy in nats; `log k` at first, 0 when a single choice is left."""
         return float(-(self.theta * self.log_theta).sum())
 
-    def draw(self, size: int, rng: np.random.Generator) -> IntArray:
-        """Draw `(size,)` choices."""
-        return rng.choice(len(self.log_theta), size, p=self.theta).astype(np.int64)
-
-    def baseline(self, discount: float) -> float:
-        """Return `lambda`: the mean of earlier rounds' losses with weights `discount^age`; 0 before any."""
-        if not len(self.losses):
-            return 0.0
-        weights = np.power(discount, np.arange(len(self.losses))[::-1])
-        return float(weights @ self.losses / weights.sum())
-
-    def gradient(self, choices: IntArray, losses: Array, weights: Array, baseline: float) -> Array:
-        """Return the estimate `g` `(k,)`.
+    def update(
+        self, choices: IntArray, losses: Array, weights: Array, step_size: str, discount: float
+    ) -> Distribution:
+        """Return the distribution after a round.
 
         Parameters
         ----------
         choices, losses, weights : `(n,)`, of the clients that answered
-        baseline : `lambda`
         """
+        past = np.power(discount, np.arange(len(self.losses))[::-1])
+        baseline = float(past @ self.losses / past.sum()) if len(past) else 0.0  # lambda
         shares = weights / weights.sum()
         parts = shares * (losses - baseline) / self.theta[choices]
-        found: Array = np.bincount(choices, parts, minlength=len(self.log_theta)).astype(np.float64)
-        return found
-
-    def update(
-        self, choices: IntArray, losses: Array, weights: Array, step_size: str, discount: float
-    ) -> Distribution:
-        """Return the distribution after a round; without any answer it stays as it is."""
-        if not len(choices):
-            return self
-        g = self.gradient(choices, losses, weights, self.baseline(discount))
+        g = np.asarray(np.bincount(choices, parts, minlength=len(self.log_theta)), dtype=np.float64)
         largest = float(np.abs(g).max())
         squares = self.squares + largest**2
-        divisors = {
-            "aggressive": largest,
-            "adaptive": math.sqrt(squares),
-            "sqrt": math.sqrt(len(self.losses) + 1),
-            "constant": 1.0,
-        }
-        divisor = divisors[step_size]
+        divisor = {
+            "aggressive": largest, "adaptive": math.sqrt(squares),
+            "sqrt": math.sqrt(len(self.losses) + 1), "constant": 1.0,
+        }[step_size]  # fmt: skip
         eta = math.sqrt(2.0 * math.log(len(g))) / divisor if divisor > 0.0 else 0.0
         z = self.log_theta - eta * g
         z -= z.max()
         z = np.maximum(z - math.log(np.exp(z).sum()), math.log(LEAST))
-        mean = float(weights @ losses / weights.sum())
-        return Distribution(z, np.append(self.losses, mean), squares)
+        return Distribution(z, np.append(self.losses, shares @ losses), squares)
 
 
 class FedEx(PerClient):
@@ -150,43 +126,33 @@ class FedEx(PerClient):
     """
 
     def __init__(
-        self,
-        strategy: Strategy,
-        space: SearchSpace,
-        *,
-        configs: Sequence[Config] | None = None,
-        center: Config | None = None,
-        num_configs: int = 27,
-        radius: float = 0.1,
-        loss: str = "val-loss",
-        maximize: bool = False,
-        step_size: str = "adaptive",
-        discount: float = 0.0,
-        cutoff: float = 1e-4,
-        bounds: Bounds | None = None,
-        seed: int = 0,
-    ) -> None:
+        self, strategy: Strategy, space: SearchSpace, *, configs: Sequence[Config] | None = None,
+        center: Config | None = None, num_configs: int = 27, radius: float = 0.1,
+        step_size: str = "adaptive", discount: float = 0.0, cutoff: float = 1e-4, **others: Any,
+    ) -> None:  # fmt: skip
         check_integer("num_configs", num_configs, 1)
         check_number("radius", radius, 0.0, 1.0)
         check_number("discount", discount, 0.0, 1.0)
         check_number("cutoff", cutoff, 0.0)
         check_choice("step_size", step_size, STEP_SIZES)
-        super().__init__(strategy, space, loss, maximize, bounds, seed)
+        super().__init__(strategy, space, **others)
         self.step_size, self.discount, self.cutoff = step_size, discount, cutoff
         if configs is not None:
             points = np.array([space.encode(config) for config in configs])
         else:
-            points = drawn_points(space, center, num_configs, radius, seed)
+            rng, size = generator(self.seed, "fedex", "configs"), (num_configs, space.dimension)
+            if center is None:
+                points = rng.random(size)
+            else:
+                shifts = rng.uniform(-radius, radius, size)
+                shifts[0] = 0.0
+                points = np.clip(space.encode(center) + shifts, 0.0, 1.0)
+            points = np.unique(space.snap(points), axis=0)
         if not len(points):
             raise ConfigError("configs: expected at least one configuration, got none")
         self.points = points
-        self.state = Distribution.uniform(len(points))
+        self.state = Distribution.uniform(len(self.points))
         self.applied: dict[str, int] = {}  # node -> configuration of the round that is under way
-
-    @property
-    def distribution(self) -> Array:
-        """Probabilities `(k,)` of `configs`."""
-        return self.state.theta
 
     @property
     def configs(self) -> list[Config]:
@@ -198,51 +164,20 @@ class FedEx(PerClient):
         """The most probable configuration."""
         return self._space.decode(self.points[int(np.argmax(self.state.log_theta))])
 
-    @property
-    def learns(self) -> bool:
-        """Return whether the distribution still moves."""
-        return self.state.entropy >= self.cutoff
-
-    def choices(self, server_round: int, size: int) -> Sequence[int]:
-        """Return which configuration each message of a round gets, `(size,)`."""
-        if not self.learns:
-            return [int(np.argmax(self.state.log_theta))] * size
-        rng = generator(self.seed, "fedex", "draw", server_round)
-        found: list[int] = self.state.draw(size, rng).tolist()
-        return found
-
     def choose(self, server_round: int, nodes: Sequence[str]) -> Sequence[Config]:
-        """Return a configuration for each client, drawn from the distribution."""
-        chosen = self.choices(server_round, len(nodes))
-        self.applied = dict(zip(nodes, chosen, strict=True))
+        """Return a configuration for each client, drawn from the distribution until it is fixed."""
+        chosen = np.full(len(nodes), np.argmax(self.state.log_theta))
+        if self.state.entropy >= self.cutoff:
+            rng = generator(self.seed, "fedex", "draw", server_round)
+            chosen = rng.choice(len(self.points), len(nodes), p=self.state.theta)
+        self.applied = dict(zip(nodes, chosen.tolist(), strict=True))
         return [self._space.decode(self.points[choice]) for choice in chosen]
 
     def learn(self, server_round: int, nodes: Sequence[str], losses: Array, weights: Array) -> None:
-        """Move the distribution toward configurations with small losses."""
-        if not nodes:
+        """Move the distribution toward configurations with small losses, until it is fixed."""
+        if self.state.entropy < self.cutoff:
             return
         chosen = np.array([self.applied[node] for node in nodes], dtype=np.int64)
         self.state = self.state.update(chosen, losses, weights, self.step_size, self.discount)
         log(INFO, "[round %d] FedEx: entropy %.3f, best %s with probability %.2f", server_round,
             self.state.entropy, self.best_config, self.state.theta.max())  # fmt: skip
-
-    def summary(self) -> None:
-        """Log the settings."""
-        log(INFO, "\t├──> FedEx over %d configurations, by %r", len(self.points), self.loss)
-        super().summary()
-
-
-def drawn_points(
-    space: SearchSpace, center: Config | None, num_configs: int, radius: float, seed: int
-) -> Array:
-    """Return distinct points `(k, D)`: the center and others around it, or points of the whole space."""
-    rng = generator(seed, "fedex", "configs")
-    if center is None:
-        points = rng.random((num_configs, space.dimension))
-    else:
-        middle = space.encode(center)
-        shifts = rng.uniform(-radius, radius, (num_configs, space.dimension))
-        shifts[0] = 0.0
-        points = np.clip(middle + shifts, 0.0, 1.0)
-    found: Array = np.unique(space.snap(points), axis=0)
-    return found

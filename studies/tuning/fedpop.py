@@ -1,9 +1,8 @@
 """FedPop: a population of the clients' configurations evolves while the model trains [Chen2025, FedPop-L].
 
-`FedPop` stands around any strategy of Flower's message API. It has `num_configs` configurations, all near a
-common base. In each round every client trains with one of them. After every `every` rounds the worst ones
-become changed copies of the best. The model is shared by all, so one training run tunes. The clients need no
-change if they report, in the metrics of `@app.train()`, the loss on held-out rows after training.
+`FedPop` has `num_configs` configurations, all near a common base. In each round every client trains with one
+of them. After every `every` rounds the worst ones become changed copies of the best. The model is shared by
+all, so one training run tunes.
 
     strategy = FedPop(FedAvg(), space, center={"learning-rate": 0.1, "local-epochs": 2}, loss="val-loss")
     strategy.start(grid, arrays, num_rounds=50)
@@ -28,7 +27,7 @@ from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.algorithms import check_integer, check_number
 from fbo_flower.algorithms.records import natural_key
-from fbo_flower.federated import Bounds, cooled, exploit, perturbed
+from fbo_flower.federated import cooled, exploit, perturbed
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space import Config, SearchSpace
@@ -52,48 +51,29 @@ class FedPop(PerClient):
     """
 
     def __init__(
-        self,
-        strategy: Strategy,
-        space: SearchSpace,
-        *,
-        center: Config | None = None,
-        num_configs: int = 10,
-        width: float = 0.1,
-        every: int = 5,
-        quantile: float = 0.3,
-        resample: float = 0.1,
-        discount: float = 0.9,
-        num_rounds: int | None = None,
-        loss: str = "val-loss",
-        maximize: bool = False,
-        bounds: Bounds | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(strategy, space, loss, maximize, bounds, seed)
-        check_integer("num_configs", num_configs, 1)
-        check_integer("every", every, 1)
+        self, strategy: Strategy, space: SearchSpace, *, center: Config | None = None, num_configs: int = 10,
+        width: float = 0.1, every: int = 5, quantile: float = 0.3, resample: float = 0.1,
+        discount: float = 0.9, num_rounds: int | None = None, **others: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(strategy, space, **others)
+        least = {"num_configs": num_configs, "every": every, "num_rounds": num_rounds}
+        for name, number in least.items():
+            if number is not None:
+                check_integer(name, number, 1)
         check_number("quantile", quantile, 0.0, 0.5)
         for name, value in {"width": width, "resample": resample, "discount": discount}.items():
             check_number(name, value, 0.0, 1.0)
-        if num_rounds is not None:
-            check_integer("num_rounds", num_rounds, 1)
         self.width, self.every, self.quantile, self.resample = width, every, quantile, resample
         self.discount, self.num_rounds = discount, num_rounds
-        rng = generator(seed, "fedpop", "configs")
+        rng = generator(self.seed, "fedpop", "configs")
         drawn = space.snap(rng.random((1, space.dimension)))[0]
         base = drawn if center is None else space.encode(center)
         points = np.array([perturbed(space, base, width, rng) for _ in range(num_configs)])
         points[0] = base
-        # one value, so that a copy with another base begins with a population of its own
-        self.population: dict[str, Any] = {
-            "base": base,
-            "points": points,
-            "sums": np.zeros(num_configs),  # of discounted losses since the last step of evolution
-            "weights": np.zeros(num_configs),
-            "best": 0,
-            "rounds": 0,
-            "next": 0,  # the configuration for the next client
-        }
+        # one value, so that a copy with another base begins with a population of its own: "sums" are of
+        # discounted losses since the last step of evolution, "next" is the configuration for the next client
+        self.population: dict[str, Any] = {"base": base, "points": points, "best": 0, "rounds": 0, "next": 0}
+        self.population |= {"sums": np.zeros(num_configs), "weights": np.zeros(num_configs)}
         self.applied: dict[str, int] = {}  # node -> configuration of the round that is under way
 
     @property
@@ -110,8 +90,7 @@ class FedPop(PerClient):
         """Return one configuration after the other, from where the last round ended."""
         size, first = len(self.population["points"]), int(self.population["next"])
         order = generator(self.seed, "fedpop", "order", server_round).permutation(len(nodes))
-        # by name, because strategies list their clients in an order of chance
-        names = sorted(nodes, key=natural_key)
+        names = sorted(nodes, key=natural_key)  # strategies list their clients in an order of chance
         self.applied = {names[i]: (first + int(place)) % size for i, place in enumerate(order)}
         self.population = {**self.population, "next": (first + len(nodes)) % size}
         return [self._space.decode(self.population["points"][self.applied[node]]) for node in nodes]
@@ -123,37 +102,21 @@ class FedPop(PerClient):
         chosen = np.array([self.applied[node] for node in nodes], dtype=np.int64)
         counts = np.bincount(chosen, minlength=size)
         totals = np.bincount(chosen, losses, minlength=size)
-        mean = np.divide(totals, counts, out=np.zeros(size), where=counts > 0)
-        now["sums"] = self.discount * now["sums"] + mean
+        now["sums"] = self.discount * now["sums"] + totals / np.maximum(counts, 1)
         now["weights"] = self.discount * now["weights"] + (counts > 0)
         now["rounds"] += 1
-        self.population = now
-        if now["rounds"] % self.every == 0:
-            self._evolve()
-
-    def summary(self) -> None:
-        """Log the settings."""
-        log(INFO, "\t├──> FedPop over %d configurations, by %r", len(self.population["points"]), self.loss)
-        super().summary()
-
-    def _evolve(self) -> None:
-        """Replace the worst configurations by changed copies of the best, and forget the scores."""
-        now = dict(self.population)
-        tried = now["weights"] > 0.0
-        if not tried.any():
-            return
-        scores = np.divide(now["sums"], now["weights"], out=np.full(len(tried), np.nan), where=tried)
-        now["best"] = int(np.nanargmin(scores))
-        width = self.width
-        if self.num_rounds is not None:
-            width = cooled(width, now["rounds"], self.num_rounds)
-        rng = generator(self.seed, "fedpop", "evolve", now["rounds"])
-        points = now["points"].copy()
-        if width > 0.0:
-            for worst, best in exploit(scores, self.quantile, rng).items():
+        if now["rounds"] % self.every == 0:  # the worst become changed copies of the best
+            with np.errstate(invalid="ignore"):  # NaN: not tried since the last step
+                scores = now["sums"] / now["weights"]
+            width, number = self.width, now["rounds"]
+            if self.num_rounds is not None:
+                width = cooled(width, number, self.num_rounds)
+            rng = generator(self.seed, "fedpop", "evolve", number)
+            points = now["points"].copy()
+            for worst, best in exploit(scores, self.quantile, rng).items() if width > 0.0 else ():
                 origin = now["base"] if rng.random() < self.resample else now["points"][best]
                 points[worst] = perturbed(self._space, origin, width, rng)
-        now["points"] = points
-        now["sums"], now["weights"] = np.zeros(len(tried)), np.zeros(len(tried))
+            now |= {"points": points, "best": int(np.nanargmin(scores))}
+            now |= {"sums": np.zeros(size), "weights": np.zeros(size)}
+            log(INFO, "[round %d] FedPop: best %s", number, self._space.decode(points[now["best"]]))
         self.population = now
-        log(INFO, "[round %d] FedPop: best %s", now["rounds"], self.best_config)

@@ -9,10 +9,13 @@ in `@app.train()`. So the clients need no change if they report it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from logging import INFO
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
@@ -42,33 +45,18 @@ class PerClient(Strategy):
     """
 
     def __init__(
-        self,
-        strategy: Strategy,
-        space: SearchSpace,
-        loss: str,
-        maximize: bool,
-        bounds: Bounds | None,
-        seed: int,
-    ) -> None:
+        self, strategy: Strategy, space: SearchSpace, *, loss: str = "val-loss", maximize: bool = False,
+        bounds: Bounds | None = None, seed: int = 0,
+    ) -> None:  # fmt: skip
         if not isinstance(strategy, Strategy):
             raise ConfigError(f"strategy: expected a flwr.serverapp.strategy.Strategy, got {strategy!r:.60}")
         if not isinstance(space, SearchSpace):
             raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}")
         self.strategy, self._space, self.seed = strategy, space, seed
         self.loss, self.maximize = loss, maximize
+        self.weighted_by_key = str(getattr(strategy, "weighted_by_key", "num-examples"))  # of replies
         self._judge = Judge(bounds=bounds)
         self._sent: list[Message] = []
-        self._to_judge: list[Message] = []
-
-    @property
-    def weighted_by_key(self) -> str:
-        """Name of the metric by which replies are weighted: that of the strategy within."""
-        return str(getattr(self.strategy, "weighted_by_key", "num-examples"))
-
-    @property
-    def learns(self) -> bool:
-        """Return whether the losses of the next replies are needed."""
-        return True
 
     @abstractmethod
     def choose(self, server_round: int, nodes: Sequence[str]) -> Sequence[Config]:
@@ -80,7 +68,7 @@ class PerClient(Strategy):
 
         Parameters
         ----------
-        nodes, losses, weights : `(n,)` each; a loss is smaller the better, also with `maximize`
+        nodes, losses, weights : `(n,)` each, at least one; a loss is smaller the better, also with `maximize`
         """
 
     def configure_train(
@@ -89,51 +77,23 @@ class PerClient(Strategy):
         """Return the messages of the strategy within, each with a configuration of its own."""
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         chosen = self.choose(server_round, [str(message.metadata.dst_node_id) for message in messages])
-        self._sent = [with_config(message, own) for message, own in zip(messages, chosen, strict=True)]
+        self._sent = []
+        for message, own in zip(messages, chosen, strict=True):
+            of, content = message.metadata, RecordDict(dict(message.content.items()))
+            name = next(iter(content.config_records), "config")
+            shared: Any = content.get(name, {})  # all messages have the same one
+            content[name] = ConfigRecord({**shared, **own})
+            self._sent.append(
+                Message(content, of.dst_node_id, of.message_type, ttl=of.ttl, group_id=of.group_id)
+            )
         return self._sent
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Learn from the clients' losses, then aggregate their models."""
-        used = self._checked(self._sent, replies, server_round)
-        self._learn(server_round, used)
-        return self.strategy.aggregate_train(server_round, used)
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return the messages of the strategy within."""
-        self._to_judge = list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
-        return self._to_judge
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Aggregate as the strategy within does."""
-        return self.strategy.aggregate_evaluate(
-            server_round, self._checked(self._to_judge, replies, server_round)
-        )
-
-    def summary(self) -> None:
-        """Log the settings of the strategy within."""
-        self.strategy.summary()
-
-    def _checked(
-        self, sent: Sequence[Message], replies: Iterable[Message], server_round: int
-    ) -> list[Message]:
-        """Return the replies that can be used, in the order of the messages."""
-        places = {message.metadata.message_id: place for place, message in enumerate(sent)}
-        nodes = {message.metadata.dst_node_id: place for place, message in enumerate(sent)}
-        answers: list[Message | None] = [None] * len(sent)
-        for reply in replies:  # the source of an error may be the SuperLink itself
-            place = places.get(reply.metadata.reply_to_message_id, nodes.get(reply.metadata.src_node_id))
-            if place is not None:
-                answers[place] = reply
-        what = f"[round {server_round}] {type(self).__name__}"
-        return self._judge.checked(self.loss, sent, answers, self.weighted_by_key, what).used
-
-    def _learn(self, server_round: int, used: Sequence[Message]) -> None:
-        if not self.learns or not used:
-            return
+        if not (used := self._checked(replies, server_round)):
+            return self.strategy.aggregate_train(server_round, used)
         records = [client_metrics(reply) for reply in used]
         if not all(is_number(record.get(self.loss)) for record in records):
             there = ", ".join(sorted(records[0]))
@@ -143,23 +103,35 @@ class PerClient(Strategy):
             )
         sign = -1.0 if self.maximize else 1.0
         losses = sign * np.array([record[self.loss] for record in records], dtype=np.float64)
-        weights = [record.get(self.weighted_by_key, 1.0) for record in records]
-        nodes = [str(reply.metadata.src_node_id) for reply in used]
-        self.learn(server_round, nodes, losses, np.array(weights, dtype=np.float64))
+        weights = np.array([record.get(self.weighted_by_key, 1.0) for record in records], dtype=np.float64)
+        self.learn(server_round, [str(reply.metadata.src_node_id) for reply in used], losses, weights)
+        return self.strategy.aggregate_train(server_round, used)
 
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages of the strategy within."""
+        self._sent = list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
+        return self._sent
 
-def with_config(message: Message, config: Mapping[str, object]) -> Message:
-    """Return a message of its own with entries added to its config record; the original is unchanged."""
-    records = dict(message.content.items())
-    name = next((n for n, record in records.items() if isinstance(record, ConfigRecord)), "config")
-    own = records.get(name, ConfigRecord())
-    assert isinstance(own, ConfigRecord)
-    records[name] = ConfigRecord({**own, **config})  # type: ignore[dict-item]  # it checks the types itself
-    metadata = message.metadata
-    return Message(
-        RecordDict(records),
-        metadata.dst_node_id,
-        metadata.message_type,
-        ttl=metadata.ttl,
-        group_id=metadata.group_id,
-    )
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Aggregate as the strategy within does."""
+        return self.strategy.aggregate_evaluate(server_round, self._checked(replies, server_round))
+
+    def summary(self) -> None:
+        """Log the settings."""
+        names = ", ".join(self._space.names)
+        log(INFO, "\t├──> %s of %s, by %r", type(self).__name__, names, self.loss)
+        self.strategy.summary()
+
+    def _checked(self, replies: Iterable[Message], server_round: int) -> list[Message]:
+        """Return the replies that can be used, in the order of the messages."""
+        places = {message.metadata.message_id: place for place, message in enumerate(self._sent)}
+        nodes = {message.metadata.dst_node_id: place for place, message in enumerate(self._sent)}
+        answers: list[Message | None] = [None] * len(self._sent)
+        for reply in replies:  # the source of an error may be the SuperLink itself
+            place = places.get(reply.metadata.reply_to_message_id, nodes.get(reply.metadata.src_node_id))
+            if place is not None:
+                answers[place] = reply
+        what = f"[round {server_round}] {type(self).__name__}"
+        return self._judge.checked(self.loss, self._sent, answers, self.weighted_by_key, what).used
