@@ -13,13 +13,7 @@ from studies.attacks.harness import AttackResult
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack that can be started by name.
-
-    Parameters
-    ----------
-    summary : one line for listings
-    home : "package.module:function" of a function that takes the seed and yields results
-    """
+    """An attack: one line for listings, and "package.module:function" of a function of the seed."""
 
     summary: str
     home: str
@@ -51,27 +45,20 @@ ATTACKS = {
 
 
 def find(name: str) -> Attack:
-    """Return an attack by its own name or by the name of an algorithm that it attacks.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such attack, which lists those that there are.
-    """
-    if name in ATTACKS:
-        return ATTACKS[name]
-    record = lookup(name)
-    if record is None:
+    """Return an attack by its own name or that of an algorithm; ConfigError if there is none."""
+    record = None if name in ATTACKS else lookup(name)
+    if name not in ATTACKS and record is None:
         raise ConfigError(
             f"attack: expected one of {', '.join(ATTACKS)}, or the name of an algorithm, got {name!r}"
         )
-    if record.attack is None:
+    known = name if record is None else record.attack
+    if record is not None and known is not None and ":" in known:
+        return Attack(f"the messages of {name}, by the package of {record.home}", known)
+    if known is None:
         raise ConfigError(f"attack: nobody has written one on {name!r}; choose one of {', '.join(ATTACKS)}")
-    if ":" in record.attack:
-        return Attack(f"the messages of {name}, by the package of {record.home}", record.attack)
-    if record.attack not in ATTACKS:
-        raise ConfigError(f"{name}: attack: expected one of {', '.join(ATTACKS)}, got {record.attack!r}")
-    return ATTACKS[record.attack]
+    if known not in ATTACKS:
+        raise ConfigError(f"{name}: attack: expected one of {', '.join(ATTACKS)}, got {known!r}")
+    return ATTACKS[known]
 
 
 __all__ = ["ATTACKS", "Attack", "AttackResult", "find"]

@@ -141,14 +141,7 @@ def _distances(points: Array, found: Array) -> Array:
 def value_of_one_round(
     mean_before: Array, covariance_before: Array, mean_after: Array, row: Array, noise_variance: float
 ) -> float:
-    """Recover `y` from the reports before and after it was observed.
-
-    Parameters
-    ----------
-    mean_before, mean_after : `(r,)`
-    covariance_before : `(r, r)`
-    row : `(r,)`, row of the basis at the point that the server chose
-    """
+    """Recover `y` from the reports before and after it was observed; `row (r,)` is that of its point."""
     gain = covariance_before @ row
     gain /= row @ gain + noise_variance
     change = mean_after - mean_before
@@ -160,13 +153,7 @@ def outside(covariance: Array, rows: Array, num_observations: int) -> Array:
 
     `n` observations add `C^-1 - I` to the prior's precision, a matrix whose span is that of their rows of the
     basis. The result is the share of a candidate's row outside this span. So the covariance alone reveals the
-    agent's points.
-
-    Parameters
-    ----------
-    covariance : `(r, r)`, covariance in any report
-    rows : `(Q, r)`, rows of the basis at the candidates
-    num_observations : `n`, number of the agent's observations, at different points
+    agent's points. `rows (Q, r)` are those of the basis at the candidates.
     """
     added = cholesky(covariance).inverse() - np.eye(len(covariance))
     span = np.linalg.eigh(added)[1][:, -num_observations:]

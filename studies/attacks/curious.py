@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.optimize import minimize
@@ -70,7 +70,11 @@ def fts(seed: int) -> Iterator[AttackResult]:
 def _weights(name: str, kind: type[Algorithm[Any]], seed: int, **options: Any) -> Iterator[AttackResult]:
     heard = overhear("f1", kind, 21, seed, **options)
     features, corners = _features(heard), mesh(41).transpose(1, 0, 2).reshape(-1, 2)
-    distances, single, averaged, truths, later_truths = [], [], [], [], []
+    distances, told, truths = (
+        [],
+        [],
+        [],
+    )  # the last two: from the next weights, and the mean over all later ones
     for agent in heard.agents:
         sent = {o.round: floats(o.arrays["weights"]) for o in heard.sent("weights", agent)}
         points, values, _ = heard.evaluated(agent)
@@ -82,23 +86,18 @@ def _weights(name: str, kind: type[Algorithm[Any]], seed: int, **options: Any) -
             x = maximise([followed], corners[None], np.arange(2), avoid=seen, min_distance=MIN_DISTANCE)[0].x
             found.append(x)
             distances.append(heard.misses(x, points[trial]))
-            at = features(x[None])[0]
-            if task.round not in sent:
-                continue
-            later = [k for k in sorted(sent) if k >= task.round]
-            single.append(float(at @ sent[task.round]))
-            averaged.append(float(np.mean([at @ sent[k] for k in later])))
-            # each report standardises by the mean and deviation of the agent's values so far
-            units = [float(standardise(values[: NUM_INITIAL + k - 1])[trial]) for k in later]
-            truths.append(units[0])
-            later_truths.append(float(np.mean(units)))
+            if task.round in sent:
+                later = [k for k in sorted(sent) if k >= task.round]
+                values_there = [float(features(x[None])[0] @ sent[k]) for k in later]
+                # each report standardises by the mean and deviation of the agent's values so far
+                units = [float(standardise(values[: NUM_INITIAL + k - 1])[trial]) for k in later]
+                told.append((values_there[0], np.mean(values_there)))
+                truths.append((units[0], np.mean(units)))
     if name == "FTS":
         yield beside(f"{name}: points of foreign rounds", distances, SQUARE, UNIFORM)
-    for text, told, truth in (
-        ("values there, from the next weights", single, truths),
-        ("the same, mean over all later weights", averaged, later_truths),
-    ):
-        yield compared(f"{name}: {text}", np.subtract(told, truth), np.std(truth), UNITS, MEAN)
+    texts = ("values there, from the next weights", "the same, mean over all later weights")
+    for text, read, truth in zip(texts, np.array(told).T, np.array(truths).T, strict=True):
+        yield compared(f"{name}: {text}", read - truth, np.std(truth), UNITS, MEAN)
 
 
 # -- RGPE and TAF ----------------------------------------------------------------------------------
@@ -139,12 +138,9 @@ def _posteriors(kind: type[Algorithm[Any]], seed: int) -> Iterator[AttackResult]
 
 
 def observed_points(inverse: Array, noise_variance: float, features: rff.RandomFeatures, count: int) -> Array:
-    """Return the points `(k, 2)` of the square whose features are closest to the span of `Phi^T Phi`.
+    """Return at most `count` points `(k, 2)` whose features are closest to the span of `Phi^T Phi`.
 
-    Parameters
-    ----------
-    inverse : `(M, M)`, `Sigma^-1`
-    count : number of the agent's observations, below `M`; at most this many points are returned
+    `inverse` is `Sigma^-1 (M, M)`, and `count` the number of the agent's observations, below `M`.
     """
     gram = np.linalg.inv(inverse) - noise_variance * np.eye(len(inverse))  # Phi^T Phi
     span = np.linalg.eigh(gram)[1][:, -count:]
@@ -154,12 +150,10 @@ def observed_points(inverse: Array, noise_variance: float, features: rff.RandomF
         left = phi - (phi @ span) @ span.T
         return np.asarray(np.log10(np.square(left).sum(axis=1) + 1e-18))
 
-    grid = mesh(SIDE)
-    starts = grid[lowest(off(grid.reshape(-1, 2)).reshape(SIDE, SIDE))]
-    climb: Any = minimize  # its stubs lack these options
+    grid, climb = mesh(SIDE), cast(Any, minimize)  # its stubs lack these options
     polished = [
         climb(lambda x: float(off(x)[0]), start, method="Nelder-Mead", options={"xatol": 1e-7})
-        for start in starts
+        for start in grid[lowest(off(grid.reshape(-1, 2)).reshape(SIDE, SIDE))]
     ]
     found: list[Array] = []
     for place in np.argsort([p.fun for p in polished]):

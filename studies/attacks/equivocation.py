@@ -110,17 +110,17 @@ def equivocate(rng: np.random.Generator, earlier: bool) -> tuple[float | None, f
 
 def _signatures(group: Group) -> dict[str, AnyArray]:
     """Return, for each agent, the signatures that the server has of the others: the helper signs any list."""
+    own = {
+        agent: _signed(group.agents[agent], [other in there for other in group.others(agent)])
+        for agent, there in LIES.items()
+    }
     found = {}
-    for agent, there in LIES.items():
-        told = _signed(group.agents[agent], [other in there for other in group.others(agent)])
-        rows = []
-        for other in group.others(agent):
-            signer = group.agents[other]
-            if other == HELPER:  # signs what the agent was told
-                rows.append(keys.sign(signer.identity, told.statement()))
-            else:  # signs what it was told itself
-                itself = _signed(signer, [name in LIES[other] for name in group.others(other)])
-                rows.append(bytes.fromhex(secure_member.signature(itself)))
+    for agent, told in own.items():
+        helper = keys.sign(group.agents[HELPER].identity, told.statement())
+        rows = [
+            helper if other == HELPER else bytes.fromhex(secure_member.signature(own[other]))
+            for other in group.others(agent)
+        ]
         found[agent] = secure_member.to_rows(rows, keys.SIGNATURE_BYTES)
     return found
 
@@ -162,13 +162,8 @@ def subtract(
 ) -> tuple[float | None, float]:
     """Subtract the sum over agents 1 to 4 from an earlier sum over agents 0 to 4: the report of agent 0.
 
-    Returns the error, None if agents refuse, and the error of a guess.
-
-    Parameters
-    ----------
-    other : name of the second sum's work, if the rules are the earlier ones or reports repeat observations
-    repeats : whether reports are over all observations, of which the others' new ones change nothing here;
-        agents then sum with the same partners, earlier with any
+    Returns the error, None if agents refuse, and the error of a guess. Earlier, agents took `other` for other
+    work, and with `repeats`, reports over all observations, summed with any partners.
     """
     group = Group.draw(list("01234"), rng)
     report = group.reports["0"]

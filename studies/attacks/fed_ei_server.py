@@ -17,6 +17,7 @@ Where the rule that prevents an attack can be switched off, a control does that.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
@@ -121,15 +122,7 @@ class Total:
 
 @dataclass
 class HostileServer:
-    """A server and its agents, which have made their initial trials.
-
-    Parameters
-    ----------
-    problem : has the agents' objectives
-    seed : of the agents
-    honest : the algorithm that agents run
-    others : agent -> another algorithm that it runs
-    """
+    """A server and its agents, which run `honest` or one of `others`, and have made their initial trials."""
 
     problem: Problem
     seed: int
@@ -252,7 +245,7 @@ def attack(seed: int) -> Iterator[AttackResult]:
     """Run all attacks of a hostile server on eight agents."""
     problem = PROBLEMS["Styblinski-5"](NUM_AGENTS, seed)
     for all_sums in (HONEST, Again()):
-        yield from nested(problem, seed, all_sums)
+        yield nested(problem, seed, all_sums)
     for honest in (HONEST, Credulous()):
         yield marked(problem, seed, honest)
     for honest in (HONEST, Repeating(secure_sums=LEAST)):
@@ -265,27 +258,16 @@ def attack(seed: int) -> Iterator[AttackResult]:
         yield pairs(few, seed, exact)
 
 
-def nested(
-    problem: Problem, seed: int, honest: FedEI = HONEST, num_sums: int = NUM_AGENTS
-) -> Iterator[AttackResult]:
-    """Leave out one agent in turn, look for rows in two totals, and guess whose a row is.
-
-    The guess is one of the members of all totals that hold the row.
-    """
+def nested(problem: Problem, seed: int, honest: FedEI = HONEST, num_sums: int = NUM_AGENTS) -> AttackResult:
+    """Leave out one agent in turn, and look for rows in two totals: their owners are members of both."""
     server = HostileServer(problem, seed, honest)
-    found: dict[tuple[float, ...], list[set[str]]] = {}
+    found: Counter[tuple[float, ...]] = Counter()
     for number in range(num_sums):
-        total = server.add_up(server.tasks(SHARING, but=str(number % problem.num_agents)))
-        if total is not None:
-            for row in total.rows:
-                found.setdefault(tuple(np.round(row[:-1], 9)), []).append(set(total.agents))
-    twice = sum(len(groups) > 1 for groups in found.values())
-    right = [1.0 / len(set.intersection(*groups)) for groups in found.values()]
-    what = f"fed-ei, a server that leaves out one agent in turn{_control(honest)}:"
-    yield AttackResult(f"{what} rows in two totals", twice, 0.0, "rows", len(found), "an honest server")
-    yield AttackResult(
-        f"{what} owner of a row, one of those in all of its totals", float(np.mean(right)),
-        1.0 / (problem.num_agents - 1), "share of right owners", len(found), "any member of a sum",
+        rows = server.rows_of(server.tasks(SHARING, but=str(number % problem.num_agents)))
+        found.update(tuple(np.round(row[:-1], 9)) for row in rows)
+    return AttackResult(
+        f"fed-ei, a server that leaves out one agent in turn{_control(honest)}: rows in two totals",
+        sum(count > 1 for count in found.values()), 0.0, "rows", len(found), "an honest server",
     )  # fmt: skip
 
 

@@ -88,16 +88,7 @@ class Kept(NamedTuple):
 
 @dataclass
 class Heard:
-    """What a server heard in a study.
-
-    Parameters
-    ----------
-    problem, study : the study, with its trials as the truth, not as evidence
-    options : of its algorithm
-    kept : what the server was told
-    tasks : what it sent, in order
-    draws : of a guesser
-    """
+    """What a server heard in a study, whose trials are the truth and no evidence; `draws` are a guesser's."""
 
     problem: Problem
     study: Study
@@ -155,10 +146,8 @@ def overhear(
 
     Parameters
     ----------
-    problem : or its name
     server_seed : -1: that of the agents; None: the server has none
     start : further arguments of the server's start
-    options : of the algorithm
     """
     tasks: list[Overheard] = []
     kept: list[Kept] = []

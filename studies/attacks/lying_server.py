@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,45 +41,36 @@ Ask = Callable[[wire.Packed], wire.Packed]
 def attack(seed: int) -> Iterator[AttackResult]:
     """Ask for one noisy message many times, and for evaluations under many studies."""
     with TemporaryDirectory() as directory:
-        for i, forgets in enumerate((False, True)):
-            folder = Path(directory) / str(i)
-            folder.mkdir()
+        for forgets in (False, True):
             agent = "an agent that forgets (control)" if forgets else "an agent with a journal"
-            yield from _average(folder, agent, forgets, seed)
-            yield _decoys(folder, agent, forgets)
+            yield _average(Path(directory) / f"average-{forgets}.db", agent, forgets, seed)
+            yield _decoys(Path(directory) / f"decoys-{forgets}.db", agent, forgets)
 
 
-def _average(folder: Path, agent: str, forgets: bool, seed: int) -> Iterator[AttackResult]:
+def _average(path: Path, agent: str, forgets: bool, seed: int) -> AttackResult:
     """Ask for the message of one trial under changing values, and average the answers."""
-    path = folder / "average.db"
     features = rff.draw_features(ALGORITHM.num_features, 0.5, SPACE.dimension, generator(seed, "features"))
     arrays = {"frequencies": features.frequencies, "phases": features.phases}
     _device(path).answer(_message(ALGORITHM, Task(Phase.TRAIN, 1, 0, 3)))
     answers: list[Array] = []
     for ask in _devices(path, forgets, NUM_REQUESTS):
         task = Task(Phase.TRAIN, 2, 3, 1, arrays, {"message": True, "region": len(answers)})
-        try:
-            answer = floats(ask(_message(ALGORITHM, task)).arrays["weights"])
-        except FBOError:
-            continue
-        answers.append(answer)
+        with suppress(FBOError):
+            answers.append(floats(ask(_message(ALGORITHM, task)).arrays["weights"]))
     truth = _own_message(path, task)
     noise = 2.0 * ALGORITHM.clip * ALGORITHM.noise_multiplier  # 2 C z, with one region
     errors = (np.mean(answers, axis=0) - truth) / noise
     what = f"a message with local noise, mean of {len(answers)} answers to {NUM_REQUESTS} requests"
-    yield compared(f"{agent}: {what}", errors, 1.0, "s.d. of the noise", "one answer to an honest server")
+    return compared(f"{agent}: {what}", errors, 1.0, "s.d. of the noise", "one answer to an honest server")
 
 
-def _decoys(folder: Path, agent: str, forgets: bool) -> AttackResult:
+def _decoys(path: Path, agent: str, forgets: bool) -> AttackResult:
     """Ask for evaluations under ever new studies; count those beyond the operator's limit."""
-    path, calls = folder / "decoys.db", [0]
+    calls = [0]
     _device(path, calls, max_trials=MAX_TRIALS)
     for i, ask in enumerate(_devices(path, forgets, NUM_DECOYS, calls, max_trials=MAX_TRIALS)):
-        task = Task(Phase.TRAIN, 1, 0, 1)
-        try:
-            ask(_message(RandomSearch(), task, f"decoy {i}"))
-        except FBOError:
-            continue
+        with suppress(FBOError):
+            ask(_message(RandomSearch(), Task(Phase.TRAIN, 1, 0, 1), f"decoy {i}"))
     return AttackResult(
         f"{agent}: evaluations beyond max_trials = {MAX_TRIALS}, by {NUM_DECOYS} studies",
         float(max(0, calls[0] - MAX_TRIALS)), 0.0, "evaluations", NUM_DECOYS, "an honest server",

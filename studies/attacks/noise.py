@@ -85,12 +85,11 @@ def _answer(algorithm: DPFTS, task: Task, state: AgentState, entropy: int, unifo
     def draws(purpose: str, *keys: int) -> np.random.Generator:
         return generator(entropy, "agent", "0", purpose, str(task.phase), *keys)
 
-    result = run_task(algorithm, task, state, _no_evaluation, draws, uniform=uniform)
+    def evaluates_nothing(query: Trials, first_trial: int) -> Trials:
+        raise AssertionError("a task without trials")
+
+    result = run_task(algorithm, task, state, evaluates_nothing, draws, uniform=uniform)
     return floats(result.report.arrays["weights"])
-
-
-def _no_evaluation(query: Trials, first_trial: int) -> Trials:
-    raise AssertionError("a task without trials evaluates nothing")
 
 
 # -- central noise: the study's files --------------------------------------------------------------
@@ -100,11 +99,6 @@ def central_noise(server_seed: int | None, seed: int) -> tuple[Array, Array, Arr
     """Run a study, and draw its central noise again from the seed in `study.json`.
 
     Returns sums before noise, the noise in the released ones, and the noise that was drawn, all `(n, M)`.
-
-    Parameters
-    ----------
-    server_seed : of the strategy; None: it has none
-    seed : of the agents and of the problem
     """
     with TemporaryDirectory() as directory:
         heard = overhear(

@@ -39,28 +39,26 @@ def _rows_in_a_model(seed: int) -> AttackResult:
     from sklearn.preprocessing import StandardScaler
     from sklearn.svm import SVC
 
-    problem = _problem("svm", seed)
-    x, y = problem.site(OPENBOX).inbag
+    x, y = _problem("svm", seed).site(OPENBOX).inbag
     scaled = StandardScaler().fit_transform(np.nan_to_num(x))
     held = SVC(C=1.0, gamma="scale").fit(scaled, y).support_vectors_
-    found = (np.abs(scaled[:, None] - held[None]).max(axis=2) < 1e-9).any(axis=1)
     draws = generator(seed, "guess").standard_normal(held.shape)
-    guessed = (np.abs(scaled[:, None] - draws[None]).max(axis=2) < 1e-9).any(axis=1)
+    missed, guessed = (
+        float(1 - (np.abs(scaled[:, None] - rows[None]).max(axis=2) < 1e-9).any(axis=1).mean())
+        for rows in (held, draws)
+    )
     return AttackResult(
-        "rows that a shipped support vector machine does not hold", float(1 - found.mean()),
-        float(1 - guessed.mean()), "share of the openbox's rows", len(x), "rows drawn with the right moments",
+        "rows that a shipped support vector machine does not hold", missed, guessed,
+        "share of the openbox's rows", len(x), "rows drawn with the right moments",
     )  # fmt: skip
 
 
 def _membership(seed: int) -> Iterator[AttackResult]:
     """Send a curator two models per candidate row; half of the candidates are its rows, half are not."""
     problem = _problem("elastic-net", seed)
-    inside, outside = problem.site(CURATOR).inbag, problem.site(CURATOR + 1).inbag
-    half = NUM_CANDIDATES // 2
-    rng = generator(seed, "candidates")
-    mine = rng.choice(len(inside.y), half, replace=False)
-    others = rng.choice(len(outside.y), half, replace=False)
-    candidates = np.concatenate([inside.x[mine], outside.x[others]])
+    half, rng = NUM_CANDIDATES // 2, generator(seed, "candidates")
+    sites = [problem.site(site).inbag for site in (CURATOR, CURATOR + 1)]
+    candidates = np.concatenate([rows.x[rng.choice(len(rows.y), half, replace=False)] for rows in sites])
     is_member = np.arange(NUM_CANDIDATES) < half
     site = ModelSite(problem.site_objective(), SiteOptions.read({}, {"in_process": True}))
     context = ObjectiveContext(str(CURATOR), CURATOR, 0, 1, generator(seed, "objective"))
@@ -68,19 +66,16 @@ def _membership(seed: int) -> Iterator[AttackResult]:
         [site.judge(_packed(row, flag), "inbag", context) for flag in (False, True)] for row in candidates
     ]
     for epsilon in (None, *EPSILONS):
-        draws = generator(seed, "noise")
-
-        def told(answer: Any, epsilon: float | None = epsilon, draws: Any = draws) -> float:
-            loss, count = answer
-            return loss if epsilon is None else noisy_rate(loss, count, epsilon, uniform_from(draws))
-
-        rows = answers[0][0][1]
-        said = [abs(told(one) - told(two)) > 0.5 / rows for one, two in answers]
-        wrong = float(np.mean(np.array(said) != is_member))
+        draws = uniform_from(generator(seed, "noise"))
+        told = [
+            [loss if epsilon is None else noisy_rate(loss, count, epsilon, draws) for loss, count in pair]
+            for pair in answers
+        ]
+        said = np.abs(np.diff(told))[:, 0] > 0.5 / answers[0][0][1]
         defence = "" if epsilon is None else f", answers with epsilon {epsilon:g} each"
         yield AttackResult(
-            f"whether a row is a curator's, two models per row{defence}", wrong, 0.5,
-            "share of wrong verdicts", NUM_CANDIDATES, "a coin",
+            f"whether a row is a curator's, two models per row{defence}", float(np.mean(said != is_member)),
+            0.5, "share of wrong verdicts", NUM_CANDIDATES, "a coin",
         )  # fmt: skip
 
 
