@@ -15,7 +15,7 @@ from fbo_flower.algorithms.registry import RECOMMENDED
 from fbo_flower.clients import Pruning
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.summary import summarise
-from fbo_flower.simulation import Agents, RayEngine, Start, runner, simulate
+from fbo_flower.simulation import Agents, Keep, RayEngine, Start, runner, simulate
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.simulation.runner import observations, with_regret
 from fbo_flower.space import Categorical, Float, SearchSpace
@@ -139,6 +139,9 @@ def test_an_interrupted_run_says_that_the_former_study_is_gone(tmp_path, monkeyp
     monkeypatch.setattr(runner, "run_on_engine", interrupt)
     with pytest.raises(KeyboardInterrupt, match=r"the study that was in .* is removed"):
         run("random", 1, out=tmp_path, overwrite=True)
+    assert Keep(journals=tmp_path).how_to_continue() == "nothing was written; repeat the call"
+    (tmp_path / "study.db").touch()
+    assert Keep(journals=tmp_path).how_to_continue().startswith("continue with the same call and keep=Keep(")
 
 
 # -- engines and machines ----------------------------------------------------------------------

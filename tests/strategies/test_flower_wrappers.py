@@ -101,10 +101,6 @@ def test_mods_that_measure_work(where, mod, caplog):
         assert strategy.study.rounds["replies"].sum() == strategy.study.rounds["tasks"].sum() > 0
 
 
-def test_mods_are_functions():
-    refusal(lambda: client_app(objective, SPACE, mods=[3]), "mods: expected a list of Flower's mods")
-
-
 REMEDIES = {
     "fraction_train": "pass fraction", "fraction_evaluate": "leave it out",
     "min_train_nodes": "pass num_agents",
