@@ -2,11 +2,13 @@ import io
 import json
 import tomllib
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from flwr.app import Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
+from flwr.cli.config_utils import load_and_validate
 from processes import ROOT, python
 
 from fbo_flower.algorithms import make_algorithm
@@ -17,6 +19,7 @@ from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.study import Study
 
+FLOWER = import_module("flwr.cli.app_cmd.publish")  # its rules for what may be published
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DEFAULTS = PYPROJECT["tool"]["flwr"]["app"]["config"]
 
@@ -39,16 +42,7 @@ def _no_picture(monkeypatch):
     monkeypatch.setattr(server_app, "draw", lambda study, path: "")
 
 
-# settings
-
-
-def test_every_setting_is_a_kebab_case_key_with_a_comment():
-    lines = (ROOT / "pyproject.toml").read_text().split("[tool.flwr.app.config]\n")[1].split("\n[")[0]
-    for line in filter(None, lines.splitlines()):
-        key, _, rest = line.partition(" = ")
-        assert key == key.lower().replace("_", "-")
-        assert "  # " in rest, line
-    # the run config has the settings of AppConfig, no more and no fewer
+def test_the_run_config_has_the_settings_of_the_app_no_more_and_no_fewer():
     assert {key.replace("-", "_") for key in DEFAULTS} == set(AppConfig.__dataclass_fields__)
 
 
@@ -92,9 +86,6 @@ def test_results_go_to_a_directory_of_the_run_under_the_users_data(tmp_path, mon
     assert AppConfig.read(run_config(out=str(tmp_path / "x"))).directory(17) == tmp_path / "x"
 
 
-# the run
-
-
 def test_the_app_runs_what_simulate_runs(tmp_path):
     options = {"advice": "portfolio", "num_features": 20}
     given = {"algorithm": "fts", "options": json.dumps(options), "label": "mine"}
@@ -126,8 +117,6 @@ def test_a_run_that_is_over_is_resumed_for_more_rounds(tmp_path):
         server_app.app(grid, Context(1, 0, {}, RecordDict(), config))
     expected = simulate("gp-samples", agents=3, num_rounds=4, seed=5, engine="inline")
     assert Study.load(tmp_path / "out").trials == expected.trials
-    with pytest.raises(ConfigError, match=r"journal: expected a new file, got .*study\.db.*resume=True"):
-        run_in_process(3, **{**changes, "resume": False}, out=str(tmp_path / "x"))
 
 
 @pytest.mark.parametrize(("at_device", "leaves"), [("incumbent", set()), ("trials", {"0"})])
@@ -186,6 +175,38 @@ print(fbo_flower.__file__)
     assert Path(done.stdout.strip()) == tmp_path / "app" / "fbo_flower" / "__init__.py"
     assert set(Study.load(tmp_path / "out").trials["agent"].tolist()) == {"0", "1"}
     assert (tmp_path / "out" / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def hub_app(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("hub") / "fbo-tuning"
+    python(ROOT / ".ci" / "hub_app.py", directory, "--publisher", "someone-else")
+    return directory
+
+
+def test_flower_would_publish_it(hub_app):
+    config, warnings = load_and_validate(hub_app / "pyproject.toml", check_module=False)
+    assert warnings in ([], None)
+    FLOWER._validate_app_name(hub_app.name, "directory")
+    FLOWER._validate_description(config["project"]["description"])
+    assert FLOWER._get_declared_license_file(hub_app) == (hub_app / "LICENSE").resolve()
+    files = FLOWER._collect_file_paths(hub_app)
+    FLOWER._validate_files(files)
+    assert config["tool"]["flwr"]["app"]["publisher"] == "someone-else"
+    assert {path.suffix for path in files} == {".py", ".toml", ".md", ""}
+
+
+def test_its_bundle_has_the_current_format_and_needs_no_package_of_ours(hub_app, tmp_path):
+    with zipfile.ZipFile(io.BytesIO(build_fab_from_disk(hub_app))) as bundle:
+        bundle.extractall(tmp_path)
+    assert not (tmp_path / "fbo_flower" / "cli").exists()
+    script = (
+        "import sys, fbo_flower; from fbo_flower.app import client_app, server_app; "
+        "assert fbo_flower.__file__.startswith(sys.argv[1]), fbo_flower.__file__; "
+        "print(type(server_app.app).__name__, type(client_app.app).__name__)"
+    )
+    own = {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    assert "ServerApp" in python("-c", script, tmp_path, cwd=tmp_path, **own).stdout
 
 
 @pytest.mark.e2e

@@ -18,22 +18,6 @@ from fbo_flower.study import Study
 OWN = ROOT / "examples" / "own-objective"
 OWN_ALGORITHM = ROOT / "examples" / "own-algorithm"
 BASELINE = ROOT / "examples" / "fts-baseline"
-# commands and Python in one process, in which the example is installed
-SESSION = """
-import inspect
-from fbo_flower import algorithms, simulate
-from fbo_flower.cli.main import run
-from fbo_flower.reports.pictures import algorithm_style
-from fbo_flower.strategies import STRATEGIES
-simulation = "simulate --problem himmelblau --agents 3 --rounds 4 --engine inline --algorithm gossip"
-for command in ("algorithms", "algorithms gossip", f"{simulation} --compare random --out study --journal -q",
-                "ledger study", "report study -q"):
-    assert run(command.split()) == 0, command
-gossip = algorithms.make_algorithm("gossip", {"epsilon": 0.5})
-print(len(simulate("himmelblau", None, 3, gossip, 4, engine="inline").trials))
-print([*inspect.signature(STRATEGIES["gossip"]).parameters][-3:])
-print(algorithm_style("gossip"))
-"""
 
 
 @pytest.fixture
@@ -93,13 +77,6 @@ def test_each_device_gets_a_network_that_fits(monkeypatch, tmp_path):
     assert (tmp_path / "fits" / "report.png").exists()
 
 
-def test_nothing_is_disclosed_unless_the_operator_says_so(run, tmp_path):
-    run("own-objective", 2, num_rounds=2, out=str(tmp_path))
-    study = Study.load(tmp_path)
-    assert (len(study.trials), study.best) == (0, {})
-    assert study.settings["runs"][0]["disclosures"] == {"none, default": 2}
-
-
 def test_a_network_of_pytorch_is_trained_before_and_after_tuning(run, tmp_path):
     pytest.importorskip("torch", reason="the example's own dependency PyTorch is not installed")
     small = {"dataset": "digits", "max_rows": 40, "rounds": 2, "budget": 16, "num_clients": 4}
@@ -121,22 +98,10 @@ def test_tuning_raises_the_accuracy_of_the_same_training_and_a_killed_app_goes_o
     accuracies(budget=20, **kept)
     first = TunedFederation.load(tmp_path / "out")
     after = accuracies(budget=60, **kept)
-    assert len(before) == len(after) == 3
     assert after[-1] > before[-1] + 0.05
     result = TunedFederation.load(tmp_path / "out")
-    assert set(result.best_config) == {"learning-rate", "local-epochs", "batch-size", "server-learning-rate"}
-    assert 60 <= result.client_rounds < 64
-    assert 20 <= first.client_rounds < 60
+    assert 20 <= first.client_rounds < 60 <= result.client_rounds < 64
     assert first.curve(0) == result.curve(0)
-
-
-def test_the_command_of_its_page_prints_its_table():
-    words = ("-m", "fts_baseline.compare", "--seeds", "2", "--agents", "3", "--rounds", "3")
-    lines = python(*words, paths=(BASELINE,)).stdout.splitlines()
-    rows = [line.split(" | ")[0] for line in lines if line.startswith("| ")]
-    assert rows == ["| algorithm", "| random", "| ts", "| fts", "| fts-portfolio"]
-    page = (BASELINE / "README.md").read_text()
-    assert all(f"{row} | 0." in page for row in rows[1:])
 
 
 def test_the_app_of_a_baseline_runs(run, tmp_path):
@@ -158,21 +123,9 @@ def installed(tmp_path_factory):
     return target
 
 
-def test_an_installed_algorithm_is_listed_explained_run_and_reported_by_its_name(installed, tmp_path):
-    out = python("-c", SESSION, paths=(installed,), cwd=tmp_path).stdout
-    for text in (
-        "gossip  epsilon-greedy search",
-        "An agent sends: its best point, without the value.",
-        "step : standard deviation of a step",
-        "Points: sent by design, in incumbent",
-        f"{3 * 6}\n['num_initial', 'epsilon', 'step']\nPlotStyle(color='#8C564B', line='-')",
-    ):
-        assert text in out
-    assert "`incumbent`: the agent's best point so far" in (tmp_path / "study" / "privacy.md").read_text()
-    assert "gossip" not in python("-m", "fbo_flower.cli", "algorithms").stdout, "without being installed"
-
-
-def test_its_own_tests_and_the_contract_hold(installed):
+def test_an_installed_algorithm_is_explained_by_its_name_and_its_own_tests_hold(installed):
+    words = ("-m", "fbo_flower.cli", "algorithms", "gossip")
+    assert "epsilon = 0.2" in python(*words, paths=(installed,)).stdout
     words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
     paths = (installed, ROOT / "tests" / "helpers")
     assert " passed" in python(*words, paths=paths, cwd=OWN_ALGORITHM).stdout

@@ -2,17 +2,14 @@
 
 import contextlib
 import gc
-import io
-import logging
 
 import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.logger import LOGGER_NAME, ConsoleHandler
 from waiting import LIMIT, Clock
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.simulation import grids, simulate
+from fbo_flower.simulation import grids
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
@@ -46,18 +43,6 @@ def send(grid, server_round=1):
 
 def answers(grid, ids):
     return {r.metadata.reply_to_message_id: r for r in grid.pull_messages(ids)}
-
-
-def test_contexts_are_those_of_simulated_nodes_and_last():
-    one = grid(num_nodes=2, node_configs={1: {"agent": "pump"}}, run_config={"a": 1})
-    assert [c.node_config for c in one.contexts.values()] == [
-        {"partition-id": 0, "num-partitions": 2},
-        {"partition-id": 1, "num-partitions": 2, "agent": "pump"},
-    ]
-    assert all(c.run_config == {"a": 1} for c in one.contexts.values())
-    for expected in (1, 2):
-        ids = send(one)
-        assert [answers(one, [i])[i].content["c"]["count"] for i in ids] == [expected] * 2
 
 
 def test_node_that_is_down_is_not_connected_in_its_rounds():
@@ -109,21 +94,3 @@ def test_the_collector_is_as_before_afterwards():
         assert gc.get_freeze_count() > 0
         raise RuntimeError("planted")
     assert (gc.get_threshold(), gc.get_freeze_count()) == before
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
-def test_a_log_has_colours_at_a_terminal_and_none_in_a_file(stream):
-    handler = ConsoleHandler(colored=True, stream=stream)
-    logger = logging.getLogger(LOGGER_NAME)
-    logger.addHandler(handler)
-    try:
-        simulate(lambda config, data: 1 / (config["x"] > 0.5), SPACE, 2, "random", 1, engine="inline")
-    finally:
-        logger.removeHandler(handler)
-    assert "failed" in stream.getvalue()
-    assert ("\x1b" in stream.getvalue()) == stream.isatty()

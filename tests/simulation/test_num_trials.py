@@ -84,18 +84,15 @@ def test_a_resumed_study_makes_what_is_left_or_more(algorithm, before, stop, tmp
         if progress.server_round == stop:
             raise KeyboardInterrupt
 
-    def run(num_trials, **keep):
-        return simulate(
-            bowl, SPACE, 3, algorithm, num_trials=num_trials, engine="inline",
-            keep=Keep(journals=tmp_path, **keep), callbacks=[] if keep else [interrupt],
-        )  # fmt: skip
+    def run(num_trials, callbacks=(), **keep):
+        given = {"keep": Keep(**keep), "callbacks": callbacks, "engine": "inline"}
+        return simulate(bowl, SPACE, 3, algorithm, num_trials=num_trials, **given)
 
     with contextlib.suppress(KeyboardInterrupt):
-        run(before)
+        run(before, [interrupt], journals=tmp_path)
     number = max(before, 8)
-    study, again = (run(number, resume=True) for _ in range(2))
+    study, again = (run(number, journals=tmp_path, resume=True) for _ in range(2))
     assert set(evaluations_of(study, study.algorithms[0]).values()) == {number}
     assert repr([*study.trials]) == repr([*again.trials]), "its journal repeats the parts of tasks"
     if before == number:
-        whole = simulate(bowl, SPACE, 3, algorithm, num_trials=number, engine="inline")
-        assert repr([*whole.trials]) == repr([*study.trials])
+        assert repr([*run(number).trials]) == repr([*study.trials])

@@ -90,12 +90,6 @@ def test_an_algorithm_that_models_one_number_says_which_take_several():
             tune(score, **ONE, algorithm=name)
 
 
-def test_a_dict_with_one_number_is_for_every_algorithm():
-    given = {"algorithm": "fts", "num_rounds": 3}
-    study = tune(lambda config, _: {"loss": config["x"]}, objectives={"loss": "min"}, **given)
-    assert study.trials == tune(lambda config, _: config["x"], minimize=True, **given).trials
-
-
 def test_wrong_outputs_end_the_study_and_the_error_says_what_to_return():
     for returned, reason in (
         (0.5, "expected a dict of accuracy, latency_ms, got a float, 0.5; return these numbers by name"),
@@ -116,9 +110,6 @@ def test_agents_begin_with_outputs_from_before():
     assert last["north"][0] != last["north"][1]
 
 
-# -- several objectives ------------------------------------------------------------------------------
-
-
 def test_the_front_holds_the_feasible_trials_that_no_other_dominates_and_its_volume(two):
     for agent in SITES:
         rows = [row["outputs"] for row in two.trials if row["agent"] == agent and row["feasible"]]
@@ -130,11 +121,8 @@ def test_the_front_holds_the_feasible_trials_that_no_other_dominates_and_its_vol
         np.testing.assert_array_equal(front.reference, [points[:, 0].max(), points[:, 1].min()])
         assert [sizes(c, SITES[agent])["kilobytes"] for c in front.configs] == front.values[:, 0].tolist()
         # a rectangle from each size to the next larger one, as high as its accuracy
-        area = 0.0
-        for size, accuracy in front.values:
-            higher = front.values[front.values[:, 0] > size]
-            right = higher[:, 0].min() if len(higher) else front.reference[0]
-            area += (right - size) * (accuracy - front.reference[1])
+        right = [front.reference[0], *front.values[:-1, 0]]
+        area = (right - front.values[:, 0]) @ (front.values[:, 1] - front.reference[1])
         assert front.hypervolume == pytest.approx(area)
     with pytest.raises(ConfigError, match="best: expected one objective, got kilobytes and accuracy; use st"):
         two.best  # noqa: B018

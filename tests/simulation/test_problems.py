@@ -3,14 +3,13 @@ import math
 import numpy as np
 import pytest
 from every_problem import *  # noqa: F403
-from every_problem import context
 from every_xarmed import *  # noqa: F403
 
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import DigitsSVM, GPSamples, make_problem
 from fbo_flower.simulation.problems.digits import _parts
-from fbo_flower.simulation.problems.functions import DoubleSine, Garland, Himmelblau, shifts
+from fbo_flower.simulation.problems.functions import DoubleSine, Garland, Himmelblau
 from fbo_flower.simulation.problems.gp_samples import sample_on_grid
 
 # digits-svm
@@ -29,9 +28,6 @@ def test_digits_accuracy_is_that_of_scikit_learn_on_the_agents_rows():
     model = SVC(C=2.0, gamma=0.02).fit(pixels[rows][train] / 16, labels[rows][train])
     expected = model.score(pixels[rows][validation] / 16, labels[rows][validation])
     assert problem.true_value({"C": 2.0, "gamma": 0.02}, 4) == expected
-
-
-# gp-samples
 
 
 @pytest.mark.parametrize(("dimension", "lengthscale", "wrong"), [(1, 2.0, 0.7), (2, 0.3, 0.1)])
@@ -90,15 +86,6 @@ def test_the_unrelated_share_counts_from_the_last_agent_and_spares_the_target():
     assert not np.array_equal(problem.values(9), problem.values(10))
 
 
-def test_noise_has_the_variance_asked_for_and_repeats_with_the_generator():
-    problem = GPSamples(2, 0, noise_variance=0.04)
-    true = problem.true_value({"x": 0.3}, 1)
-    draws = np.array([problem({"x": 0.3}, context(1, seed)) for seed in range(1000)]) - true
-    # the variance of 1000 draws is chi-squared: standard deviation .04 sqrt(2 / 1000) = .0018
-    assert draws.var() == pytest.approx(0.04, abs=5 * 0.0018)
-    assert draws.mean() == pytest.approx(0.0, abs=5 * 0.2 / np.sqrt(1000))
-
-
 def at(problem, *points):
     return problem.values(np.array(points, dtype=float), 0)
 
@@ -115,13 +102,3 @@ def test_values_and_optima_worked_by_hand():
     assert at(Himmelblau(1, 0, **still), [0.8, 0.7], [0.5, 0.5]) == pytest.approx([1.0, 1 - 170 / 890])
     # (-5, -5): 9^2 + 13^2 = 250; (5, 5): 19^2 + 23^2 = 890
     assert at(Himmelblau(1, 0, **still), [0.0, 0.0], [1.0, 1.0]) == pytest.approx([1 - 250 / 890, 0.0])
-
-
-def test_shifts_are_the_stated_draws_and_nested():
-    problem = Himmelblau(10, 7, shift_stddev=0.1)
-    expected = 0.1 * np.random.default_rng([7, 1]).standard_normal((10, 2))
-    np.testing.assert_array_equal(shifts(problem), expected)
-    np.testing.assert_array_equal(shifts(Himmelblau(3, 7, shift_stddev=0.1)), expected[:3])
-    u = np.array([[0.3, 0.6]])
-    plain = Himmelblau(1, 0, shift_stddev=0.0).values(np.clip(u - expected[4], 0, 1), 0)
-    np.testing.assert_array_equal(problem.values(u, 4), plain)

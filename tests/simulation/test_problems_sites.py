@@ -1,6 +1,4 @@
-import warnings
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,48 +14,30 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from fbo_flower.clients.objective import ObjectiveContext
-from fbo_flower.errors import ConfigError, NumericalError
+from fbo_flower.errors import ConfigError
 from fbo_flower.models import carries_rows, pack, unpack
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.problems import PROBLEMS, BreastCancerSites, SitesProblem, make_problem
-from fbo_flower.simulation.problems.learners import (
-    LEARNERS,
-    MAX_NEWTON_STEPS,
-    TOLERANCE,
-    PenalisedLikelihood,
-    make_learner,
-    solve,
-)
+from fbo_flower.simulation.problems import PROBLEMS, BreastCancerSites, SitesProblem, learners, make_problem
+from fbo_flower.simulation.problems.learners import LEARNERS, PenalisedLikelihood, make_learner, solve
 
 NAMES = [name for name, problem in PROBLEMS.items() if issubclass(problem, SitesProblem)]
-CASES = [
-    pytest.param(name, options, marks=() if name == "breast-cancer-5sites" else needs_data)
-    for name in NAMES
-    for options in ([{}] if name == "heart-4sites" else [{"split": "srs"}, {"split": "drc"}])
-]
+CASES = [pytest.param(name, marks=() if name == "breast-cancer-5sites" else needs_data) for name in NAMES]
 ALL_ROWS = {
     "heart-4sites": 920, "breast-cancer-5sites": 569, "madelon-5sites": 2000, "fri-5sites": 500,
     "semeion-5sites": 1593, "gravier-5sites": 168,
 }  # fmt: skip
 
 
-def sites(name, options, seed=0):
-    problem = make_problem(name, None, seed, options)
-    assert isinstance(problem, SitesProblem)
-    return problem
-
-
 def context(partition):
     return ObjectiveContext(str(partition), partition, 0, 1, generator(0))
 
 
-@pytest.mark.parametrize(("name", "options"), CASES)
-def test_sites_have_roles_and_bags_with_each_row_once_and_four_fifths_of_each_class(name, options):
-    problem = sites(name, options)
+@pytest.mark.parametrize("name", CASES)
+def test_sites_have_roles_and_bags_with_each_row_once_and_four_fifths_of_each_class(name):
+    problem = make_problem(name, None, 0, {})
     problem.check_data()
     roles = [problem.role(k) for k in range(problem.num_agents)]
-    assert roles.count("openbox") == roles.count("lockbox") == 1
-    assert roles.count("curator") == problem.num_agents - 2
+    assert sorted(roles) == ["curator"] * (problem.num_agents - 2) + ["lockbox", "openbox"]
     with pytest.raises(ConfigError, match="partition"):
         problem.role(problem.num_agents)
     total = 0
@@ -68,17 +48,6 @@ def test_sites_have_roles_and_bags_with_each_row_once_and_four_fifths_of_each_cl
             inside, outside = int(np.sum(inbag.y == label)), int(np.sum(outbag.y == label))
             assert abs(inside - 0.8 * (inside + outside)) <= 1
     assert total == ALL_ROWS[name]
-
-
-def test_roles_do_not_change_the_bags_but_the_seed_does():
-    assert make_problem("himmelblau", 3, 0).role(2) == ""
-    first = BreastCancerSites(5, 0)
-    with pytest.raises(ValueError, match="read-only"):
-        first.rows("")[0].x[0, 0] = 1.0
-    other = replace(first, openbox=3, lockbox=0)
-    assert [other.role(k) for k in range(5)] == ["lockbox", "curator", "curator", "openbox", "curator"]
-    assert np.array_equal(first.site(3).inbag.x, other.site(3).inbag.x)
-    assert not np.array_equal(first.site(3).inbag.x, replace(first, seed=1).site(3).inbag.x)
 
 
 def test_as_a_problem_each_site_sees_the_cross_validated_accuracy_of_its_own_inbag():
@@ -104,7 +73,7 @@ def test_a_site_of_one_class_cannot_be_the_openbox():
 
 X, Y = load_breast_cancer(return_X_y=True)
 TRAIN, TEST = slice(0, 120), slice(120, None)
-CONFIGS: dict[str, dict[str, Any]] = {
+CONFIGS = {
     "elastic-net": {"alpha": 0.4, "lambda": 0.01},
     "svm": {"C": 10.0, "sigma": 0.01},
     "forest": {"trees": 100, "min_node_size": 5, "sample_fraction": 0.5},
@@ -134,25 +103,17 @@ def test_a_model_is_the_same_pipeline_built_by_hand(name):
     model = fitted(name)
     assert type(model) is Pipeline
     assert np.mean(model.predict(X[TEST]) == expected) == 1.0
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-def test_a_model_trained_on_complete_rows_predicts_for_rows_with_missing_cells(name):
     holes = X[TEST].copy()
-    holes[generator(0, "holes").random(holes.shape) < 0.3] = np.nan
-    model = fitted(name)
+    holes[::3, ::2] = np.nan
     filled = np.where(np.isnan(holes), np.median(X[TRAIN], axis=0), holes)
-    assert np.array_equal(model.predict(holes), model.predict(filled))
+    assert np.array_equal(model.predict(holes), model.predict(filled)), "a missing cell is the median"
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_column_that_is_empty_or_constant_at_the_openbox_is_without_effect_elsewhere(name):
     train, test = (np.pad(x, ((0, 0), (0, 2)), constant_values=7.0) for x in (X[TRAIN], X[TEST]))
     train[:, -1], test[:, -2:] = np.nan, 1e6
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        predicted = fitted(name, train).predict(test)
-    assert np.array_equal(predicted, fitted(name).predict(X[TEST]))
+    assert np.array_equal(fitted(name, train).predict(test), fitted(name).predict(X[TEST]))
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -196,7 +157,7 @@ def test_coefficients_are_those_of_scikit_learns_solver_once_it_has_converged(n,
     fit = solve(p)
     theirs = saga(strength, mix, n).fit(p.x, p.y, sample_weight=p.weights)
     b, b0 = theirs.coef_[0], float(theirs.intercept_[0])
-    assert fit.residual <= TOLERANCE
+    assert fit.residual <= learners.TOLERANCE
     assert p.x @ fit.coefficients + fit.intercept == pytest.approx(p.x @ b + b0, abs=0.05)
     assert fit.coefficients == pytest.approx(b, abs=2e-3)
 
@@ -213,11 +174,4 @@ def test_coefficients_are_those_of_scikit_learns_solver_once_it_has_converged(n,
 def test_every_fit_of_the_space_satisfies_the_optimality_conditions(n, d, log_strength, mix, log_odds, seed):
     fit = solve(problem(n, d, 2.0**log_strength, mix, seed, 2.0**log_odds))
     assert np.isfinite(fit.coefficients).all()
-    assert fit.residual <= TOLERANCE * (20 if fit.num_steps < MAX_NEWTON_STEPS else 100)
-
-
-def test_rows_that_are_not_finite_are_an_error():
-    p = problem(10, 2, 0.1, 0.5)
-    p.x[0, 0] = np.inf
-    with pytest.raises(NumericalError, match="expected a finite gradient"), np.errstate(invalid="ignore"):
-        solve(p)
+    assert fit.residual <= learners.TOLERANCE * (20 if fit.num_steps < learners.MAX_NEWTON_STEPS else 100)

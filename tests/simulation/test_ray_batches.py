@@ -1,25 +1,15 @@
 """The grid over workers that are planted here: batches, memories and failures, without Ray."""
 
 import pickle
-from collections import Counter
 from contextlib import contextmanager
 
-import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from waiting import wait_until
 
 from fbo_flower.simulation import ray_grid
-from fbo_flower.simulation.ray_grid import (
-    BATCH_BYTES,
-    IN_FLIGHT,
-    LEAST_SECONDS,
-    MAX_BATCH,
-    MAX_STARTS,
-    UNCLAIMED,
-    RayGrid,
-)  # fmt: skip
+from fbo_flower.simulation.ray_grid import RayGrid
 from fbo_flower.simulation.ray_workers import BatchFailed, BatchReply, WorkerDied
 
 
@@ -32,7 +22,6 @@ class PlantedWorkers:
         self.most_under_way = self.num_replaced = 0  # messages, workers
         self.deadly, self.broken = set(), set()  # nodes
         self.gone = self.stillborn = False
-        self.rng = None  # with a generator, one batch in ten fails
 
     def __len__(self):
         return self.count
@@ -50,10 +39,9 @@ class PlantedWorkers:
 
     def collect(self, reference):
         messages, memories = self.under_way.pop(reference)
-        chance = self.rng.random() if self.rng and messages else 1.0
-        if memories.keys() & self.deadly or chance < 0.05 or (self.stillborn and not messages):
+        if memories.keys() & self.deadly or (self.stillborn and not messages):
             raise WorkerDied("planted")
-        if memories.keys() & self.broken or chance < 0.1:
+        if memories.keys() & self.broken:
             raise BatchFailed("planted")
         contexts = {node: pickle.loads(memory) for node, memory in memories.items()}
         for message in messages:
@@ -111,9 +99,9 @@ def failed(replies):
 @pytest.mark.parametrize(
     ("seconds", "num_bytes", "num_nodes", "largest"),
     [
-        (1e-6, 100, 1500, MAX_BATCH),
+        (1e-6, 100, 1500, ray_grid.MAX_BATCH),
         (0.01, 100, 300, 25),
-        (1e-6, BATCH_BYTES // 10, 90, 10),
+        (1e-6, ray_grid.BATCH_BYTES // 10, 90, 10),
     ],
 )
 def test_batches_follow_what_messages_take_and_what_is_under_way_is_bounded(
@@ -124,19 +112,10 @@ def test_batches_follow_what_messages_take_and_what_is_under_way_is_bounded(
         ask(grid)
         assert grid.busy_seconds == pytest.approx(seconds * num_nodes)
     sizes = workers.sizes
-    assert sizes[: 2 * IN_FLIGHT] == [8] * 2 * IN_FLIGHT, "nothing is known yet"
-    assert max(sizes[2 * IN_FLIGHT :]) == largest
-    assert sizes[-1] <= max(1, LEAST_SECONDS / seconds), "the last batches shrink"
-    assert workers.most_under_way <= 2 * IN_FLIGHT * max(8, largest)
-
-
-def test_replies_that_nobody_asks_for_are_dropped_from_the_oldest_on():
-    with grid_over(PlantedWorkers(1), 3) as grid:
-        for _ in range(UNCLAIMED + 4):
-            ids = push(grid)
-            wait_until(lambda: not grid._owed, "all answers")
-        assert len(grid._replies) <= UNCLAIMED * 3 + 3
-        assert len(grid.pull_messages(ids)) == 3
+    assert sizes[: 2 * ray_grid.IN_FLIGHT] == [8] * 2 * ray_grid.IN_FLIGHT, "nothing is known yet"
+    assert max(sizes[2 * ray_grid.IN_FLIGHT :]) == largest
+    assert sizes[-1] <= max(1, ray_grid.LEAST_SECONDS / seconds), "the last batches shrink"
+    assert workers.most_under_way <= 2 * ray_grid.IN_FLIGHT * max(8, largest)
 
 
 def test_one_of_a_batch_that_fails_costs_its_own_reply_alone():
@@ -149,19 +128,7 @@ def test_one_of_a_batch_that_fails_costs_its_own_reply_alone():
         assert "died" in found[nodes[7]].error.reason
         assert workers.num_replaced == 2, "once in company, once alone"
         assert failed(ask(grid, nodes[:5])) == set()
-
-
-def test_every_answered_message_counts_once_whatever_happens_to_workers():
-    workers = PlantedWorkers(3, seconds=0.05)  # batches of up to five
-    workers.rng = np.random.default_rng(0)
-    with grid_over(workers, 20) as grid:
-        answered = Counter()
-        for _ in range(20):
-            replies = ask(grid)
-            answered.update(replies.keys() - failed(replies))
-        assert {node: grid.context(node).state["count"]["n"] for node in answered} == answered
-    assert workers.num_replaced > 3
-    assert 200 < answered.total() < 400, "some messages failed, alone"
+        assert [grid.context(n).state["count"]["n"] for n in nodes[3:9] if n != nodes[7]] == [2, 2, 1, 1, 1]
 
 
 @pytest.mark.parametrize("ending", ["gone", "stillborn"])
@@ -174,4 +141,4 @@ def test_a_cluster_that_is_gone_or_starts_no_worker_answers_with_errors_now_and_
         wait_until(lambda: not grid._thread.is_alive(), "the end of the thread")
         assert all("Ray failed" in reply.error.reason for reply in ask(grid).values())
     if workers.stillborn:
-        assert workers.num_replaced - 2 * MAX_STARTS in {1, 2}, "a message killed one or two that had started"
+        assert workers.num_replaced - 2 * ray_grid.MAX_STARTS in {1, 2}, "a message killed some"

@@ -11,9 +11,11 @@ from processes import python
 
 from fbo_flower import algorithms
 from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.registry import RECOMMENDED
 from fbo_flower.clients import Pruning
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import Agents, RayEngine, Start, runner, simulate
+from fbo_flower.reports.summary import summarise
+from fbo_flower.simulation import Agents, Keep, RayEngine, Start, runner, simulate
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.simulation.runner import observations, with_regret
 from fbo_flower.space import Categorical, Float, SearchSpace
@@ -59,9 +61,6 @@ def same_rows(one, two):
     return one.trials == two.trials and one.regret == two.regret
 
 
-# -- what comes back ---------------------------------------------------------------------------
-
-
 def test_values_of_any_size_make_a_good_study_or_an_error_with_the_remedy():
     size = sys.float_info.max
 
@@ -90,9 +89,6 @@ def test_a_study_improves_says_what_was_run_and_repeats_with_its_seed(tmp_path):
     assert not same_rows(noisy[0], noisy[2])
 
 
-# -- what was observed before ------------------------------------------------------------------
-
-
 def test_prior_rounds_give_every_agent_observations_that_are_not_trials():
     before = Start(prior_rounds=6, prior_algorithm="random")
     study = run("fts", 2, start=before)
@@ -114,21 +110,6 @@ def test_prior_study_is_what_the_agents_hold():
     assert set(observations(before, Bowl(), without=("1",))) == {"0", "2"}
     one, two = (run("fts", 3, start=Start(observations=known)) for known in (before, held))
     assert same_rows(one, two)
-
-
-# -- what is refused ---------------------------------------------------------------------------
-
-
-def test_directory_that_cannot_be_written_is_found_before_anything_is_run(tmp_path):
-    file = tmp_path / "file"
-    file.write_text("")
-    told = []
-    with pytest.raises(ConfigError, match="directory that can be written"):
-        run("random", 2, out=file / "below", on_round=told.append)
-    assert not told
-
-
-# -- interruptions -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
@@ -158,6 +139,9 @@ def test_an_interrupted_run_says_that_the_former_study_is_gone(tmp_path, monkeyp
     monkeypatch.setattr(runner, "run_on_engine", interrupt)
     with pytest.raises(KeyboardInterrupt, match=r"the study that was in .* is removed"):
         run("random", 1, out=tmp_path, overwrite=True)
+    assert Keep(journals=tmp_path).how_to_continue() == "nothing was written; repeat the call"
+    (tmp_path / "study.db").touch()
+    assert Keep(journals=tmp_path).how_to_continue().startswith("continue with the same call and keep=Keep(")
 
 
 # -- engines and machines ----------------------------------------------------------------------
@@ -271,3 +255,85 @@ def test_a_failed_trial_costs_as_much_as_the_worst_of_its_agent_and_finds_nothin
     assert found.regret["cumulative"].tolist() == [0.75, 1.0, 1.75, 2.5]
     np.testing.assert_array_equal(found.regret["simple"], [NAN, 0.25, 0.25, 0.25])
     assert regrets([("0", 0, None), ("1", 0, 0.75)], 2).regret["agent"].tolist() == ["1"], "no success"
+
+
+OWN_SPACE = SearchSpace(
+    {"x": Float(0, 1), "kind": Categorical(["a", "b"]), "z": Float(0, 1, active_when={"kind": "a"})}
+)
+CENTRES = {"north": 0.2, "south": 0.3, "east": 0.8}
+KNOWN = [{"x": 0.25, "kind": "b"}, {"x": 0.5, "kind": "a", "z": 0.5}]
+
+
+def gain(config, centre):
+    return 1.0 - (config["x"] - centre) ** 2
+
+
+def loss(config, centre):
+    return 3.0 + (config["x"] - centre) ** 2
+
+
+def minus_loss(config, centre):
+    return -loss(config, centre)
+
+
+def tune(objective=gain, **changes):
+    settings = {
+        "space": OWN_SPACE,
+        "agents": CENTRES,
+        "num_rounds": 4,
+        "engine": "inline",
+        "algorithm": "random",
+    }
+    return simulate(**grouped(**{"objective": objective, **settings, **changes}))
+
+
+def test_every_agent_has_its_name_and_evaluates_its_own_data():
+    study = tune(algorithm=None)
+    numbered = tune(agents=2)
+    assert tune(agents=[0, 1]).trials == numbered.trials, "numbers stand for the data"
+    assert list(study.best) == ["east", "north", "south"]
+    for row in study.trials:
+        assert row["value"] == gain(row["config"], CENTRES[row["agent"]])
+    (settings,) = study.settings["runs"]
+    assert settings["problem"] == "gain"
+    assert settings["algorithm"] == RECOMMENDED
+
+
+@pytest.mark.parametrize("algorithm", [None, "co-kg"])
+def test_a_loss_is_minimised_and_shown_as_it_is(algorithm, tmp_path):
+    progress, gains = [], []
+    settings = {"algorithm": algorithm, "num_rounds": 3}
+    maximised = tune(minus_loss, on_round=gains.append, **settings)
+    study = tune(loss, minimize=True, on_round=progress.append, out=tmp_path / "study", **settings)
+    assert study.trials["config"].tolist() == maximised.trials["config"].tolist()
+    np.testing.assert_array_equal(study.trials["value"], -maximised.trials["value"])
+    for agent, best in study.best.items():
+        assert best["config"] == maximised.best[agent]["config"]
+        for name in best.keys() & {"value", "mean"}:
+            assert best[name] == -maximised.best[agent][name]
+    assert (progress[-1].best, progress[-1].mean) == (-gains[-1].best, pytest.approx(-gains[-1].mean))
+    assert study.rounds["best"][-1] == progress[-1].best
+    loaded = Study.load(tmp_path / "study")
+    assert loaded == study
+    (row,) = summarise(loaded)
+    assert row.final.mean == pytest.approx(-summarise(maximised)[0].final.mean)
+
+
+def test_known_configurations_come_first_and_the_initial_design_follows():
+    study = tune(algorithm="co-kg", initial=KNOWN, num_rounds=2)
+    for agent in CENTRES:
+        rows = study.trials.where(agent=agent)
+        assert rows["config"].tolist()[:2] == KNOWN
+        assert rows["trial"].tolist() == list(range(len(rows)))
+    (settings,) = study.settings["runs"]
+    (without,) = tune(algorithm="co-kg", num_rounds=1).settings["runs"]
+    assert settings["num_initial"] == without["num_initial"] + 2
+    assert study.rounds["failures"].sum() == study.rounds["refused"].sum() == 0
+
+
+def test_an_earlier_study_of_a_loss_is_known_with_the_right_sign():
+    earlier = tune(loss, minimize=True, algorithm="random", num_rounds=3, seed=9)
+    negated = tune(minus_loss, algorithm="random", num_rounds=3, seed=9)
+    one = tune(loss, minimize=True, algorithm="ts", start=Start(observations=earlier))
+    two = tune(minus_loss, algorithm="ts", start=Start(observations=negated))
+    assert one.trials["config"].tolist() == two.trials["config"].tolist()

@@ -9,9 +9,8 @@ from tracked import SPACE, score, tune
 
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.durations import constant, slower
-from fbo_flower.simulation.grids import ClockedGrid, InProcessGrid
-from fbo_flower.strategies import FTS, STRATEGIES
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.strategies import FTS
 from fbo_flower.trackers import Callback
 
 
@@ -68,18 +67,12 @@ def test_a_callback_is_told_every_disclosed_trial_when_it_begins_and_when_its_ro
     assert (diary.info.label, diary.info.algorithm, diary.info.space) == ("by chance", "random", SPACE)
 
 
-@pytest.mark.parametrize("disclose", ["none", "incumbent"])
-def test_what_agents_do_not_disclose_reaches_no_callback(disclose):
+@pytest.mark.parametrize(("disclose", "shows_best"), [("none", False), ("incumbent", True)])
+def test_what_agents_do_not_disclose_reaches_no_callback(disclose, shows_best):
     diary = Diary()
     tune([diary], disclose=disclose)
     assert diary.of("running", "succeeded", "failed") == []
-    assert len(diary.of("round")) == 3
-    numbers = diary.of("round")[-1].numbers
-    if disclose == "incumbent":
-        assert numbers["best"] > 0.8, "only the best value"
-    else:
-        assert math.isnan(numbers["best"])
-        assert math.isnan(numbers["mean_incumbent"])
+    assert [math.isfinite(finished.numbers["best"]) for finished in diary.of("round")] == [shows_best] * 3
 
 
 def test_a_callback_that_fails_costs_a_warning_and_nothing_else():
@@ -105,16 +98,6 @@ def test_a_resumed_study_is_told_from_its_beginning(tmp_path):
     assert first.info.study == second.info.study
 
 
-def test_an_asynchronous_study_tells_what_is_under_way():
-    diary, app = Diary(), client_app(score, SPACE, seed=1, disclose="trials")
-    strategy = STRATEGIES["random"](seed=1, num_agents=3, callbacks=[diary])
-    grid = ClockedGrid(InProcessGrid(app, 3), slower(constant(1.0), {"2": 9.0}), 1)
-    assert diary.told_all_of(strategy.start(grid, num_rounds=3, mode="async").study)
-    finished = {(t.agent, t.trial) for t in diary.of("succeeded", "failed")}
-    started = {(t.agent, t.trial) for t in diary.of("running")}
-    assert ("2", 0) in started - finished, "the slow agent still works on its first trial"
-
-
 def test_an_interrupted_study_is_told_its_end():
     diary = Diary()
 
@@ -126,14 +109,10 @@ def test_an_interrupted_study_is_told_its_end():
     (result,) = diary.of("finish")
     assert result.settings["runs"][0]["status"] == "interrupted"
     assert diary.told_all_of(result)
-    assert len(result.trials) > 0
 
 
 def test_something_else_than_a_callback_is_refused_before_the_run():
-    for callbacks, message in (
-        ([object()], "inherits from"),
-        (Diary(), "a list"),
-        ([Diary], "the class Diary"),
-    ):
+    refused = {"inherits from": [object()], "expected a list": Diary(), "the class Diary": [Diary]}
+    for message, callbacks in refused.items():
         with pytest.raises(ConfigError, match=message):
             FTS(callbacks=callbacks)

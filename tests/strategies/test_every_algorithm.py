@@ -1,18 +1,13 @@
 """A study of every algorithm: nothing secret leaves, agents get their answers, Flower's loop does the same.
 
-Marked rows and values are planted at agents whose operators disclose nothing. A row is a secret number that
-the objective reads; a value is what the objective returns. They are searched for in all messages, in the
-server's journal, in the log and in the results, as numbers of two precisions and as text. `rfms` is not here:
-what a model may carry, and that rows do not leave with it, is in `test_rfms_runs`.
+Marked rows, which the objective reads, and its values are planted at agents whose operators disclose nothing,
+and are searched for in messages, the server's files and the log. For `rfms`, see `test_rfms_runs`.
 """
-
-from __future__ import annotations
 
 import json
 import logging
 import struct
 from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -64,7 +59,7 @@ def cases(names):
     return [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in names]
 
 
-def pieces(contents) -> list[bytes]:
+def pieces(contents):
     """Return every array, name and value of messages, as bytes."""
     found = []
     for record in (record for content in contents for record in content.values()):
@@ -77,10 +72,10 @@ def pieces(contents) -> list[bytes]:
     return found
 
 
-def found(numbers: list[float], blob: bytes) -> int:
+def found(numbers, blob):
     """Return how many numbers stand in some bytes, written in any way."""
 
-    def forms(number: float) -> list[bytes]:
+    def forms(number):
         packed = [struct.pack(form, number) for form in ("<d", ">d", "<f")]
         return [*packed, repr(number).encode(), f"{number:.8f}".encode()]
 
@@ -91,7 +86,7 @@ def mean(config, agent):
     return 0.4 - 0.31 * (config["x"] - ROWS[agent]) ** 2 + 0.17 * config["y"]
 
 
-def run(name: str, directory: Path, disclose: str = "none", start=None) -> SimpleNamespace:
+def run(name, directory, disclose="none", start=None):
     """Run a case to its end, in our loop or in another one."""
     options, num_rounds = CASES[name]
     values, answers = [], []
@@ -127,12 +122,12 @@ def ran(tmp_path_factory):
     return cache(lambda name: run(name, tmp_path_factory.mktemp("run")))
 
 
-def test_every_algorithm_is_here() -> None:
+def test_every_algorithm_is_here():
     assert set(PLAIN) == {name for name, kind in ALGORITHMS.items() if not kind.roles}
 
 
 @pytest.mark.parametrize("name", cases(CASES))
-def test_no_row_and_no_value_leaves_an_agent_that_discloses_nothing(name: str, ran) -> None:
+def test_no_row_and_no_value_leaves_an_agent_that_discloses_nothing(name, ran):
     one = ran(name)
     assert len(one.values) >= 12
     assert len(one.study.trials) == 0
@@ -147,7 +142,7 @@ def test_no_row_and_no_value_leaves_an_agent_that_discloses_nothing(name: str, r
 
 
 @pytest.mark.parametrize("name", cases(PLAIN))
-def test_every_agent_gets_its_own_answer_once_and_can_read_it(name: str, ran, capsys) -> None:
+def test_every_agent_gets_its_own_answer_once_and_can_read_it(name, ran, capsys):
     one = ran(name)
     assert name == "co-kg" or one.study.best == {}, "nothing is disclosed"  # co-kg's server recommends points
     assert sorted(answer.agent for answer in one.answers) == ["0", "1", "2"]
@@ -164,7 +159,7 @@ def test_every_agent_gets_its_own_answer_once_and_can_read_it(name: str, ran, ca
 
 
 @pytest.mark.parametrize("name", cases(IN_FLOWERS_LOOP))
-def test_flowers_own_loop_makes_the_evaluations_of_ours(name: str, ran, tmp_path: Path) -> None:
+def test_flowers_own_loop_makes_the_evaluations_of_ours(name, ran, tmp_path):
     ours, results = ran(name), []
 
     def start(strategy, grid):
@@ -181,7 +176,7 @@ def test_flowers_own_loop_makes_the_evaluations_of_ours(name: str, ran, tmp_path
     assert list(results[0].arrays) == list(results[1].arrays)
 
 
-def test_values_are_found_where_they_are_disclosed_and_where_they_belong(tmp_path: Path) -> None:
+def test_values_are_found_where_they_are_disclosed_and_where_they_belong(tmp_path):
     one = run("fts", tmp_path, disclose="trials")
     assert found(one.values, one.messages) == len(one.values)
     journal = b"".join(path.read_bytes() for path in (tmp_path / "agents").iterdir())

@@ -1,9 +1,7 @@
 """Agents that fail in every way there is, come and go: the run goes on, nothing is lost or done twice."""
 
-import numpy as np
 import pytest
 from federation import EVER, agents, hill
-from hostile import mutate
 from waiting import LATE
 
 from fbo_flower.algorithms.bandits.base import MAX_MISSED, Attendance
@@ -50,10 +48,6 @@ def entry(name, value):
     return lambda content: content["config"].update({name: value}) or content
 
 
-def empty(content):
-    return type(content)()
-
-
 def faults_in(rounds):
     """Return one fault of each kind; an agent with one of the last four has done its work."""
     return [
@@ -63,7 +57,7 @@ def faults_in(rounds):
         Fault("slow", rounds, seconds=LATE),
         Fault("malformed", rounds, change=entry("trial", 99)),
         Fault("malformed", rounds, change=entry("names", "a,b,c")),
-        Fault("malformed", rounds, change=empty),
+        Fault("malformed", rounds, change=lambda content: type(content)()),
     ]
 
 
@@ -113,34 +107,8 @@ def test_run_without_a_single_answer_ends_as_failed():
     strategy = FTS(num_agents=NUM_AGENTS, seed=3, num_features=24, round_timeout=0.02)
     with pytest.raises(ObjectiveError, match=r"a valid reply to one of 12 tasks, got none \(error:12"):
         strategy.start(grid, num_rounds=3)
-    study = strategy.study
-    assert study.settings["runs"][0]["status"] == "failed"
-    assert len(study.trials) == 0
-    assert study.rounds["failures"].tolist() == [4] * 3
-    assert np.isnan(study.rounds["best"]).all()
-
-
-def test_agent_that_answers_nonsense_of_every_kind_disturbs_nobody():
-    rng = np.random.default_rng(0)
-
-    def change(content):
-        for _ in range(rng.integers(1, 4)):
-            content = mutate(content, rng)
-        return content
-
-    study, _ = run(faults={1: Fault("malformed", rounds=range(1, 99), change=change)}, num_rounds=20)
-    whole, _ = run()
-    refused, replies = int(study.rounds["refused"].sum()), int(study.rounds["replies"].sum())
-    assert refused > 5
-    assert refused + replies == 4 * 20
-    for agent in (0, 2, 3):
-        assert trials_of(study, agent)[:9] == trials_of(whole, agent)
-        assert len(trials_of(study, agent)) == 22
-    mine = numbers_of(study)[1]
-    assert len(set(mine)) == len(mine), "nothing is written down twice"
-
-
-# -- nodes that join and leave at any time -----------------------------------------------------
+    assert strategy.study.settings["runs"][0]["status"] == "failed"
+    assert strategy.study.rounds["failures"].tolist() == [4] * 3
 
 
 class ComeAndGo(InProcessGrid):
@@ -182,8 +150,6 @@ def test_an_asynchronous_study_goes_on_while_nobody_is_there():
     assert len(strategy.start(grid, num_rounds=3, mode="async").study.rounds) == 3
 
 
-# -- agents that stop answering delay nobody ---------------------------------------------------
-
 BUDGET = 120
 BANDITS = {
     "pf-pne secure": {"secure_sums": 2},
@@ -218,11 +184,8 @@ def test_agents_silent_for_ever_cost_the_others_nothing(name):
 def test_agents_that_answer_again_are_readmitted(name):
     """A late report of an earlier stage counts trials, and the result of the stage follows it."""
     options = {} if name == "fn-ucb" else {"max_evaluations_per_round": 10}
-    faults = {
-        1: Fault("raising", [1]),
-        2: Fault("slow", range(2, 8), seconds=LATE),
-        3: Fault("silent", range(1, 8)),
-    }
+    slow, silent = Fault("slow", range(2, 8), seconds=LATE), Fault("silent", range(1, 8))
+    faults = {1: Fault("raising", [1]), 2: slow, 3: silent}
     study, made, budget = spent(name, faults, 90, **options)
     lost = 2 if name == "pf-pne secure" else 0  # trials of a lost report are not disclosed a second time
     assert made[:2] == [budget, budget]
@@ -231,14 +194,7 @@ def test_agents_that_answer_again_are_readmitted(name):
     assert study.rounds["refused"].sum() == 0
 
 
-@pytest.mark.parametrize(
-    ("answers", "asked"),
-    [
-        ((5,), [1, 2, 3, 5, 6, 7, 8, 10, 14, 22, 30, 38]),
-        ((3, 4), [1, 2, 3, 4, 5, 6, 7, 9, 13, 21, 29, 37]),
-    ],
-)
-def test_a_silent_agent_is_asked_less_and_less_often_and_at_once_after_it_answered(answers, asked):
+def test_a_silent_agent_is_asked_less_and_less_often_and_at_once_after_it_answered():
     registry, found = AgentRegistry(None, agents={name: Agent(Registration()) for name in "ab"}), []
     for server_round in range(1, 41):
         due = registry.due(["a", "b"], server_round)
@@ -246,8 +202,8 @@ def test_a_silent_agent_is_asked_less_and_less_often_and_at_once_after_it_answer
         if "a" in due:
             found.append(server_round)
             for _ in range(2):  # two half-rounds of a round count once
-                registry.agents["a"].note_silence(server_round, silent=server_round not in answers)
-    assert found == asked
+                registry.agents["a"].note_silence(server_round, silent=server_round != 5)
+    assert found == [1, 2, 3, 5, 6, 7, 8, 10, 14, 22, 30, 38]
 
 
 def test_a_run_is_over_when_the_agents_that_answer_have_spent_their_budgets():

@@ -1,11 +1,12 @@
-"""Flower's wrappers, mods and arguments around a strategy: each works, or one line says what to use."""
+"""Flower's loop, wrappers, mods and arguments around a strategy: each works, or one line says what to use."""
 
 import flwr.client.mod as legacy_mods
 import flwr.clientapp.mod as mods
 import flwr.server.strategy as legacy
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
+from federation import agents
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.clientapp import ClientApp
 from flwr.server import Server, SimpleClientManager
 from flwr.serverapp import strategy as flower
@@ -14,7 +15,7 @@ from fbo_flower import Float, SearchSpace, client_app
 from fbo_flower.clients import TuningAgent, add_tuning, message_api_mod
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.strategies import FTS, RandomSearch
+from fbo_flower.strategies import FTS, STRATEGIES, RandomSearch
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 SMALL = {"num_candidates": 64, "num_path_features": 16, "num_features": 8}
@@ -100,10 +101,6 @@ def test_mods_that_measure_work(where, mod, caplog):
         assert strategy.study.rounds["replies"].sum() == strategy.study.rounds["tasks"].sum() > 0
 
 
-def test_mods_are_functions():
-    refusal(lambda: client_app(objective, SPACE, mods=[3]), "mods: expected a list of Flower's mods")
-
-
 REMEDIES = {
     "fraction_train": "pass fraction", "fraction_evaluate": "leave it out",
     "min_train_nodes": "pass num_agents",
@@ -125,6 +122,7 @@ ARRAYS = ArrayRecord({"layer.weight": Array(np.ones((2, 3)))})
     ("arguments", "match"),
     [
         ({"initial_arrays": ARRAYS}, "initial_arrays: expected the arrays of an earlier result"),
+        ({"initial_arrays": 25}, "initial_arrays: expected an ArrayRecord, got 25"),
         ({"evaluate_fn": 3}, r"evaluate_fn: expected evaluate_fn\(server_round, arrays\), got 3"),
         ({"evaluate_fn": lambda arrays: None}, "evaluate_fn: .*too many positional arguments"),
         ({"evaluate_fn": lambda number, arrays: 3.0}, "evaluate_fn: .*MetricRecord or None, got 3.0"),
@@ -133,3 +131,61 @@ ARRAYS = ArrayRecord({"layer.weight": Array(np.ones((2, 3)))})
 )
 def test_arguments_of_start_that_cannot_be_used_say_so(arguments, match):
     refusal(lambda: FTS(num_agents=2, seed=1).start(**{"grid": grid(), "num_rounds": 1, **arguments}), match)
+
+
+SECURE = {"lengthscale": "federated", "secure_sums": 3, "num_candidates": 32, "num_path_features": 16}
+BOTH_LOOPS = pytest.mark.parametrize("start", [FTS.start, flower.Strategy.start], ids=["ours", "theirs"])
+
+
+def fts(seed=3, **options):
+    return FTS(num_agents=4, seed=seed, **(options or SMALL))
+
+
+def test_both_loops_return_the_same_arrays_and_metrics():
+    """Our loop understands the positional call of a Flower user."""
+    ours, theirs = (
+        start(fts(**SECURE), agents(4), ArrayRecord(), 4, 3600, ConfigRecord(), ConfigRecord(), None)
+        for start in (FTS.start, flower.Strategy.start)
+    )
+    assert isinstance(ours, flower.Result)
+    assert ours.train_metrics_clientapp == theirs.train_metrics_clientapp
+    assert ours.evaluate_metrics_clientapp == theirs.evaluate_metrics_clientapp
+    assert [m["evaluations"] for m in theirs.train_metrics_clientapp.values()] == [12, 4, 4, 4]
+    assert theirs.train_metrics_clientapp[4]["best"] <= 1.0
+    assert list(theirs.evaluate_metrics_clientapp) == [1], "the only sum, of the first round"
+    assert theirs.evaluate_metrics_clientapp[1]["replies"] == 8
+    arrays = [{n: a.numpy().tolist() for n, a in result.arrays.items()} for result in (ours, theirs)]
+    assert arrays[0] == arrays[1]
+    assert ours.arrays["weights"].shape == (4, 100)
+
+
+@BOTH_LOOPS
+def test_the_arrays_of_a_study_are_the_start_of_another(start):
+    earlier = fts().start(agents(4), num_rounds=4)
+    strategy = fts(4)
+    start(strategy, agents(4), earlier.arrays, 2)
+    assert len(strategy._rounds.run.server.state.messages) == 8, "4 of the earlier study, 4 of this one"
+
+
+@BOTH_LOOPS
+def test_evaluate_fn_is_called_before_the_first_round_and_after_each(start):
+    seen = []
+
+    def evaluate_fn(server_round, arrays):
+        seen.append((server_round, sorted(arrays)))
+        return MetricRecord({"number": server_round})
+
+    result = start(fts(), agents(4), ArrayRecord(), 2, evaluate_fn=evaluate_fn)
+    names = ["frequencies", "phases", "weights"]
+    assert seen == [(0, []), (1, names), (2, names)]
+    assert [m["number"] for m in result.evaluate_metrics_serverapp.values()] == [0, 1, 2]
+
+
+def test_what_flower_passes_and_tuning_cannot_use_is_refused():
+    with pytest.raises(ConfigError, match="train_config: expected none, got lr"):
+        flower.Strategy.start(fts(), agents(4), ArrayRecord(), 2, train_config=ConfigRecord({"lr": 0.1}))
+    model = ArrayRecord({"w": Array(np.zeros(3))})
+    with pytest.raises(ConfigError, match="warm_start: expected an algorithm that keeps messages"):
+        STRATEGIES["random"](num_agents=4, seed=3).start(agents(4), model, 2)
+    with pytest.raises(ConfigError, match="expected a running study"):
+        fts().finish(agents(4))

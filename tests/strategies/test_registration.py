@@ -1,9 +1,8 @@
 import threading
-import time
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.app import Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from waiting import LIMIT
 
@@ -14,8 +13,7 @@ from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, Int, SearchSpace
 from fbo_flower.strategies import RandomSearch
 from fbo_flower.strategies.exchange import Stopped, drive
-from fbo_flower.strategies.node_report import Registration
-from fbo_flower.strategies.registration import Agent, AgentRegistry
+from fbo_flower.strategies.registration import AgentRegistry
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 OTHER = SearchSpace({"x": Float(0.0, 2.0)})
@@ -27,7 +25,7 @@ def objective(config, context):
 
 
 def grid(num_nodes=4, spaces=None, app=None, **options):
-    def agent(context: Context):
+    def agent(context):
         space = (spaces or {}).get(context.node_config["partition-id"], SPACE)
         return TuningAgent(objective, space, context, seed=1, disclose="trials")
 
@@ -49,10 +47,8 @@ def register_late(registry, grid, connected=None, **options):
 def test_too_few_agents_is_one_line_with_the_numbers():
     with pytest.raises(ConfigError) as caught:
         register(grid(3), 5)
-    assert str(caught.value) == (
-        "agents: expected 5, only 3 registered after 0.2 s; start more SuperNodes or set num-supernodes=5"
-        "; devices may start slowly: raise wait_seconds (in a run config wait-seconds)"
-    )
+    said = "agents: expected 5, only 3 registered after 0.2 s; start more SuperNodes or set num-supernodes=5"
+    assert str(caught.value).startswith(said)
 
 
 def test_differing_search_spaces_name_agents_and_parameters():
@@ -75,23 +71,16 @@ def test_once_enough_agents_agree_one_with_another_space_does_not_take_part(capl
     assert "at agent 0, which differs in x; give this agent the study's search space" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("others", "match"),
-    [
-        (lambda: grid(2, spaces={0: OTHER, 1: OTHER}), "the study began with another: use it again"),
-        (
-            lambda: grid(2, app=client_app(objective, SPACE, seed=1, minimize=True)),
-            "expected value max, with which the study began, got value min at agents 0, 1; resume it",
-        ),
-    ],
-    ids=["a space", "an objective"],
-)
-def test_a_study_that_is_resumed_with_something_else_says_what_to_do(others, match, tmp_path):
-    journal = tmp_path / "study.db"
-    RandomSearch(num_agents=2, seed=1).start(grid(2), num_rounds=2, journal=journal)
-    strategy = RandomSearch(num_agents=2, seed=1, wait_seconds=0.2)
-    with pytest.raises(ConfigError, match=match):
-        strategy.start(others(), num_rounds=3, journal=journal, resume=True)
+def test_a_study_that_is_resumed_with_something_else_says_what_to_do(tmp_path):
+    strategy, journal = RandomSearch(num_agents=2, seed=1, wait_seconds=0.2), tmp_path / "study.db"
+    strategy.start(grid(2), num_rounds=2, journal=journal)
+    minimizing = client_app(objective, SPACE, seed=1, minimize=True)
+    for others, match in (
+        (grid(2, spaces={0: OTHER, 1: OTHER}), "the study began with another: use it again"),
+        (grid(2, app=minimizing), "expected value max, with which the study began, got value min at agents"),
+    ):
+        with pytest.raises(ConfigError, match=match):
+            strategy.start(others, num_rounds=3, journal=journal, resume=True)
 
 
 def test_second_claimant_of_an_id_is_refused():
@@ -131,7 +120,7 @@ class Changed(ClientApp):
         inner = client_app(objective, SPACE)
 
         @self.query()
-        def query(message: Message, context: Context) -> Message:
+        def query(message, context):
             self.calls.append(context.node_id)
             reply = inner(message, context)
             content = change(context.node_id, self.calls.count(context.node_id), reply.content)
@@ -160,16 +149,6 @@ def test_failing_node_is_asked_less_and_less_often_but_not_forgotten():
     assert set(app.calls) == {1001, 1002}
     assert np.diff(asked).tolist() == [3, 5, 9, 9, 9]
     assert registry.nodes == {"0": 1001}
-
-
-def test_silent_node_holds_up_one_late_call_only():
-    crowd = grid(2, faults={1: Fault("silent")})
-    registry = AgentRegistry(SPACE, agents={"0": Agent(Registration(agent="0"))}, nodes={"0": 1001})
-    asked, push = [], crowd.push_messages
-    crowd.push_messages = lambda sent: asked.extend(m.metadata.dst_node_id for m in sent) or push(sent)
-    for _ in range(2):
-        register_late(registry, crowd, seconds=0.0)
-        assert asked == [1002], "nobody is asked, and waited for, by the second call"
 
 
 def test_first_call_asks_failing_nodes_again_until_there_are_enough():
@@ -220,26 +199,14 @@ def test_stop_is_heard_while_waiting_for_nodes():
         drive(grid(1), AgentRegistry(None).wait_for_agents(grid(1), 3, 60.0, stop), stop)
 
 
-@pytest.mark.parametrize(
-    ("reasons", "num_agents", "error", "logged"),
-    [
-        (["no disk\n  is left"], None, "the only node refuses: .*no disk is left$", ["Node 1001 does not"]),
-        (["two", "one"] * 2 + ["two"], 5, "all 5 nodes refuse: .* two; 1 other reasons are in the log",
-         ["Node 1001 and 2 more do not", "Node 1002 and 1 more do not"]),
-    ],
-    ids=["one", "five"],
-)  # fmt: skip
-def test_if_every_node_refuses_the_run_ends_at_once_with_the_reasons(
-    reasons, num_agents, error, logged, caplog
-):
-    app = refusing(lambda node: reasons[node - 1001])
-    started = time.monotonic()
-    with pytest.raises(ConfigError, match=error):
-        register(grid(len(reasons), app=app), num_agents, wait=LIMIT)
-    assert time.monotonic() - started < LIMIT / 4
-    assert len(app.calls) == len(reasons), "each node was asked once"
+def test_if_every_node_refuses_the_run_ends_at_once_with_the_reasons(caplog):
+    app = refusing(lambda node: ["one", "two\n more"][node % 2])
+    with pytest.raises(ConfigError, match=r"all 5 nodes refuse: .* two more; 1 other reasons are in the log"):
+        register(grid(5, app=app), 5, wait=LIMIT)
+    assert len(app.calls) == 5, "each node was asked once"
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert [text.partition(" take part: ")[0] for text in warnings] == logged
+    named = [text.partition(" take part: ")[0] for text in warnings]
+    assert named == ["Node 1001 and 2 more do not", "Node 1002 and 1 more do not"]
 
 
 class InMemoryGrid(InProcessGrid):
@@ -253,11 +220,3 @@ def test_a_simulation_with_too_few_nodes_ends_at_once_and_says_how_many_to_add(m
     monkeypatch.setattr("fbo_flower.strategies.registration._STEADY_SECONDS_SIMULATED", 0.1)
     with pytest.raises(ConfigError, match=r"the simulation has 2 nodes; add .* num-supernodes=5$"):
         register(InMemoryGrid(client_app(objective, SPACE), 2), 5, wait=LIMIT)
-
-
-def test_agents_are_bound_to_their_nodes():
-    registry = register(grid(3, node_configs={1: {"agent": "pump", "role": "lead"}}), 3)
-    assert registry.nodes == {"0": 1001, "2": 1003, "pump": 1002}
-    assert registry.roles() == {"pump": "lead"}
-    assert registry.space == SPACE
-    assert registry.present([1002, 1003]) == ["2", "pump"]

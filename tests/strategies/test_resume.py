@@ -3,11 +3,7 @@
 In this process the death is an exception; `make kill` kills processes at every write.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +14,9 @@ from fbo_flower.simulation.agents import problem_app
 from fbo_flower.simulation.durations import log_normal
 from fbo_flower.simulation.grids import ClockedGrid, Fault, InProcessGrid
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.storage import Event, StudyJournal
+from fbo_flower.storage import StudyJournal
 from fbo_flower.strategies import STRATEGIES
-from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.start_and_end import study_of_journal
-from fbo_flower.study import Study
 
 NUM_AGENTS = 3
 FTS = {"num_features": 20, "num_candidates": 32, "num_path_features": 16}
@@ -68,7 +62,7 @@ class Killed(BaseException):
 class Federation:
     """Agents that outlive the servers that ask them."""
 
-    def __init__(self, case: str) -> None:
+    def __init__(self, case):
         problem_name, self.options, self.num_rounds = CASES[case]
         self.algorithm = case.split(maxsplit=1)[0]
         self.mode = "async" if "async" in case else "sync"
@@ -87,21 +81,21 @@ class Federation:
         self.has_faults = "faults" in case
         self.grid = InProcessGrid(app, self.num_agents, faults=FAULTS if self.has_faults else None)
 
-    def start(self, journal: Path | None = None, resume: bool = False, **settings: object) -> Study:
+    def start(self, journal=None, resume=False, **settings):
         patience = 0.2 if self.has_faults else 1000.0  # nothing else keeps a reply back
         options = {"seed": 5, "num_agents": self.num_agents, "round_timeout": patience} | settings
-        strategy = STRATEGIES[self.algorithm](**options, **self.options)  # type: ignore[arg-type]
+        strategy = STRATEGIES[self.algorithm](**options, **self.options)
         self.clock = ClockedGrid(self.grid, log_normal(), 5, exchange_seconds=0.5)
         grid = self.clock if self.mode == "async" else self.grid
         return strategy.start(
             grid, num_rounds=self.num_rounds, journal=journal, resume=resume, mode=self.mode
         ).study
 
-    def start_until(self, number: int, committed: bool, journal: Path) -> Study | None:
+    def start_until(self, number, committed, journal):
         """Start or resume; at the journal's write of that number the server dies, and None returns."""
         write, done = StudyJournal.write, [0]
 
-        def killing(journal: StudyJournal, events: Sequence[Event]) -> None:
+        def killing(journal, events):
             done[0] += 1
             if done[0] < number or committed:
                 write(journal, events)
@@ -116,20 +110,13 @@ class Federation:
                 return None
 
 
-def rows(study: Study) -> list[tuple[object, ...]]:
-    columns = ("agent", "round", "trial", "pulls", "value", "failure")
-    return [(*(row[c] for c in columns), tuple(sorted(row["config"].items()))) for row in study.trials]
-
-
-def counts(study: Study) -> list[tuple[object, ...]]:
+def counts(study):
     names = ("round", "tasks", "replies", "failures", "refused", "bytes_down", "bytes_up", "best")
     return [tuple(row[name] for name in names) for row in study.rounds]
 
 
 @pytest.mark.parametrize("case", CASES.keys() - {"fts", "dp-fts"})
-def test_killed_again_and_again_it_comes_to_the_same_trials_and_its_journal_holds_them(
-    case: str, tmp_path: Path
-) -> None:
+def test_killed_again_and_again_it_comes_to_the_same_trials_and_its_journal_holds_them(case, tmp_path):
     whole = Federation(case)
     expected = whole.start(tmp_path / "whole.db")
     with StudyJournal(tmp_path / "whole.db") as journal:
@@ -141,7 +128,7 @@ def test_killed_again_and_again_it_comes_to_the_same_trials_and_its_journal_hold
         lives += 1
         assert lives < 50
     assert lives > 2
-    assert rows(study) == rows(expected)
+    assert study.trials == expected.trials
     assert counts(study) == counts(expected)
     assert (study.models, study.judgements) == (expected.models, expected.judgements)
     assert federation.evaluations == whole.evaluations, "nothing was evaluated twice"
@@ -154,22 +141,9 @@ def test_killed_again_and_again_it_comes_to_the_same_trials_and_its_journal_hold
     one, other = found.settings["runs"][0], study.settings["runs"][0]
     names = ("algorithm", "options", "num_agents", "num_rounds", "status", "space", "study")
     assert [one[name] for name in names] == [other[name] for name in names]
-    assert one.get("privacy", {}).get("epsilon") == other.get("privacy", {}).get("epsilon")
 
 
-def test_a_finished_study_resumed_is_that_study_or_a_longer_one(tmp_path: Path) -> None:
-    federation, path = Federation("random"), tmp_path / "j.db"
-    first = federation.start(path, seed=None)
-    evaluations = federation.evaluations
-    again = federation.start(path, resume=True, seed=None)
-    assert rows(first) == rows(again)
-    assert federation.evaluations == evaluations
-    assert first.settings["runs"][0]["seed"] == again.settings["runs"][0]["seed"], "nobody gave one"
-    federation.num_rounds = 4
-    assert len(federation.start(path, resume=True, seed=None).rounds) == 4
-
-
-def test_other_settings_are_refused_with_the_differences(tmp_path: Path) -> None:
+def test_other_settings_are_refused_with_the_differences(tmp_path):
     federation, path = Federation("fts"), tmp_path / "j.db"
     federation.start(path)
     with pytest.raises(JournalError, match=r'seed was "5" and is "6"'):
@@ -186,22 +160,22 @@ def test_other_settings_are_refused_with_the_differences(tmp_path: Path) -> None
         federation.start(path, resume=True)
 
 
-def test_without_a_seed_a_resumed_study_has_the_noise_that_was_recorded(tmp_path: Path) -> None:
+def test_without_a_seed_a_resumed_study_has_the_noise_that_was_recorded(tmp_path):
     federation = Federation("dp-fts")
     first = federation.start(tmp_path / "j.db", seed=None)
     again = federation.start(tmp_path / "j.db", resume=True, seed=None)
-    assert rows(first) == rows(again)
+    assert first.trials == again.trials
     assert counts(first) == counts(again)
     with StudyJournal(tmp_path / "j.db") as journal:
         asks = [event for event in journal.events() if event.kind == "ask" and event.arrays]
     assert [set(event.arrays) for event in asks] == [{"sampled"}] + 3 * [{"sampled", "sums"}]
     assert all(event.values["seeded"] is False for event in asks)
     other = Federation("dp-fts").start(tmp_path / "other.db", seed=None)
-    assert rows(first) != rows(other), "agents have the same seeds, the noise is another"
+    assert first.trials != other.trials, "agents have the same seeds, the noise is another"
     assert first.settings["runs"][0]["privacy"]["noise_from"] == "system"
 
 
-def test_a_dp_fts_journal_without_recorded_draws_is_refused_and_not_drawn_anew(tmp_path: Path) -> None:
+def test_a_dp_fts_journal_without_recorded_draws_is_refused_and_not_drawn_anew(tmp_path):
     federation = Federation("dp-fts")
     federation.start(tmp_path / "new.db")
     with StudyJournal(tmp_path / "new.db") as new, StudyJournal(tmp_path / "old.db") as old:
@@ -211,21 +185,10 @@ def test_a_dp_fts_journal_without_recorded_draws_is_refused_and_not_drawn_anew(t
         federation.start(tmp_path / "old.db", resume=True)
 
 
-def test_an_agent_that_lost_its_memory_takes_part_as_a_new_one(tmp_path: Path) -> None:
-    federation = Federation("fts")
-    assert federation.start_until(12, True, tmp_path / "j.db") is None
-    federation.grid.contexts[1002].state.clear()
-    study = federation.start(tmp_path / "j.db", resume=True)
-    old, new = (study.trials["round"][study.trials["agent"] == name] for name in ("1", "1~2"))
-    assert old.max() < new.min()
-    assert new.max() == federation.num_rounds
-    assert study.rounds["failures"].sum() <= 1, "at most the task that was on its way"
-
-
-def test_an_agent_that_fails_for_want_of_memory_is_asked_again_who_it_is() -> None:
+def test_an_agent_that_fails_for_want_of_memory_is_asked_again_who_it_is():
     federation = Federation("fts")
 
-    def forget(progress: RoundProgress) -> None:
+    def forget(progress):
         if progress.server_round == 2:
             federation.grid.contexts[1002].state.clear()
 
@@ -235,13 +198,13 @@ def test_an_agent_that_fails_for_want_of_memory_is_asked_again_who_it_is() -> No
     assert study.trials["round"][study.trials["agent"] == "1~2"].tolist() == [4, 4, 4, 5]
 
 
-def test_a_running_study_can_be_read_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_running_study_can_be_read_and_reported(tmp_path, capsys):
     journal = tmp_path / "study.db"
     StudyJournal(journal).close()
     with pytest.raises(JournalError, match="got none yet"):
         study_of_journal(journal)
 
-    def on_round(progress: RoundProgress) -> None:
+    def on_round(progress):
         assert len(study_of_journal(journal).rounds) == 1
         assert command(["report", str(tmp_path), "--html"]) == 0
         raise KeyboardInterrupt

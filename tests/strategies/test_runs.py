@@ -1,21 +1,27 @@
 """What a run needs, what it leaves behind and says, and how it is interrupted."""
 
 import contextlib
+import gc
+import logging
 import math
 import os
 import signal
 import threading
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
 from federation import agents, hill, log_lines
+from scipy.stats import chi2
 from waiting import LIMIT
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.protocol import DEFAULT_TRIALS
 from fbo_flower.errors import ConfigError
+from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.strategies import FTS, FedEI, RandomSearch, RoundProgress, process
+from fbo_flower.strategies import FTS, STRATEGIES, FedEI, RandomSearch, RoundProgress, process
 from fbo_flower.strategies.exchange import Stopped
 
 SMALL = {"num_candidates": 64, "num_path_features": 32}
@@ -27,9 +33,6 @@ def search(kind=RandomSearch, **settings):
 
 def status(strategy):
     return strategy.study.settings["runs"][0]["status"]
-
-
-# -- settings ----------------------------------------------------------------------------------
 
 
 def test_what_cannot_run_is_refused_before_the_first_evaluation():
@@ -57,9 +60,6 @@ def test_too_few_agents_for_a_secure_sum_are_told_that_they_exchange_nothing(num
     assert any(study.rounds["floats_up"]) == (number > 1 and not is_told)
 
 
-# -- what a run leaves behind ------------------------------------------------------------------
-
-
 def test_study_holds_every_trial_and_round_and_callbacks_are_told():
     told = []
     study = search(label="control", callbacks=[told.append]).start(agents()).study
@@ -68,18 +68,12 @@ def test_study_holds_every_trial_and_round_and_callbacks_are_told():
     assert len(study.trials) == 3 * DEFAULT_TRIALS
     assert study.algorithms == ["control"]
     (run,) = study.settings["runs"]
-    found = [run[name] for name in ("status", "num_agents", "num_rounds", "num_trials", "seed", "options")]
-    assert found == [
-        "finished", 3, len(numbers), DEFAULT_TRIALS, 1, {"num_initial": 3, "trials_per_round": 1}
-    ]  # fmt: skip
-    assert study.rounds["best"][-1] == max(study.trials["value"])
-    assert (np.diff(study.rounds["best"]) >= 0).all()
+    found = [run[name] for name in ("status", "num_agents", "num_rounds", "num_trials", "seed")]
+    assert found == ["finished", 3, len(numbers), DEFAULT_TRIALS, 1]
+    assert study.rounds["best"].tolist() == [p.best for p in told]
     per_agent = [study.trials.where(agent=a)["value"].max() for a in "012"]
-    assert study.rounds["mean_incumbent"][-1] == pytest.approx(np.mean(per_agent))
-    assert [(p.server_round, p.done, p.replies) for p in told] == [
-        (n, (n + 2, DEFAULT_TRIALS), 3) for n in numbers
-    ]
-    assert [p.best for p in told] == study.rounds["best"].tolist()
+    assert (told[-1].best, told[-1].mean) == (max(per_agent), pytest.approx(np.mean(per_agent)))
+    assert [(p.server_round, p.done) for p in told] == [(n, (n + 2, DEFAULT_TRIALS)) for n in numbers]
 
 
 def test_numbers_and_bytes_are_counted_both_ways():
@@ -93,14 +87,6 @@ def test_numbers_and_bytes_are_counted_both_ways():
     down, up = (sent[column][1] - plain[column][1] for column in ("bytes_down", "bytes_up"))
     assert 3 * (400 * 8 + 3 * 128) < down < 3 * (400 * 8 + 3 * 128 + 600)
     assert 3 * (100 * 8 + 128) < up < 3 * (100 * 8 + 128 + 60)
-
-
-def test_fraction_asks_one_agent_at_least():
-    study = search(fraction=0.01).start(agents(), num_rounds=4).study
-    assert study.rounds["tasks"].tolist() == [1] * 4
-
-
-# -- what a round says -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -118,9 +104,6 @@ def test_the_line_of_a_round_says_what_is_known_of_the_values(numbers, text):
     best = numbers.pop("best", math.nan)
     progress = RoundProgress(1, best, 0.25, 2, 3, 4, 1, 1.0, evaluations=5, **numbers)
     assert str(progress).startswith(f"{text}, 2 replies, 3 lost, 4 refused; 1 of 5 evaluations failed, the ")
-
-
-# -- interruptions -----------------------------------------------------------------------------
 
 
 def swallowed():
@@ -196,3 +179,47 @@ def test_the_seed_decides_and_a_strategy_can_be_started_again():
     assert one.trials == two.trials
     assert one.settings["runs"][0]["study"] != two.settings["runs"][0]["study"]
     assert search(FTS, seed=2, **options).start(agents(), num_rounds=3).study.trials != one.trials
+
+
+NUM_AGENTS, NUM_ROUNDS, COHORT = 12, 100, 4
+
+
+def drawn(seed, num_rounds=NUM_ROUNDS):
+    strategy = STRATEGIES["random"](num_agents=NUM_AGENTS, seed=seed, fraction=1 / 3, num_initial=1)
+    trials = strategy.start(agents(NUM_AGENTS), num_rounds=num_rounds).study.trials
+    rounds = [sorted(map(int, trials["agent"][trials["round"] == r + 1])) for r in range(num_rounds)]
+    return [tuple(cohort) for cohort in rounds]
+
+
+def test_cohorts_are_fair_and_belong_to_the_seed():
+    cohorts = drawn(3)
+    assert {len(cohort) for cohort in cohorts} == {COHORT}
+    counts = np.bincount(np.concatenate(cohorts), minlength=NUM_AGENTS)
+    share = COHORT / NUM_AGENTS
+    variance = NUM_ROUNDS * share * (1 - share) * NUM_AGENTS / (NUM_AGENTS - 1)
+    statistic = np.sum((counts - NUM_ROUNDS * share) ** 2) / variance
+    assert chi2.sf(statistic, NUM_AGENTS - 1) > 0.001, "every round draws its cohort fairly"
+    assert drawn(3, 9) == cohorts[:9] != drawn(4, 9)
+
+
+FEW, FIRST, LAST = 8, 10, 20
+
+
+def test_a_round_adds_hardly_more_than_its_observations(monkeypatch):
+    """136 bytes of the observation, 60 of the round's row, the rest of caches that fill."""
+    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)  # pytest keeps every line
+    held = {}
+
+    def on_round(progress):
+        if progress.server_round in (FIRST, LAST):
+            gc.collect()
+            held[progress.server_round] = tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        algorithm = make_algorithm("fts", {"num_candidates": 64})
+        given = {"agents": FEW, "num_rounds": LAST, "engine": "inline", "callbacks": [on_round]}
+        simulate("garland", algorithm=algorithm, **given)
+    finally:
+        tracemalloc.stop()
+    assert held[LAST] - held[FIRST] < 600 * FEW * (LAST - FIRST)

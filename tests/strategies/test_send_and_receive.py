@@ -1,5 +1,4 @@
 import importlib
-import logging
 import threading
 
 import pytest
@@ -76,19 +75,6 @@ class Patient(threading.Event):
         return self.is_set()
 
 
-def test_a_reply_just_before_the_end_is_taken_and_one_after_it_is_not(monkeypatch):
-    stop = Patient(monkeypatch)
-
-    class Late(FakeGrid):
-        def pull_messages(self, message_ids):
-            self.replies = [[0]] * (stop.clock.now >= 59) + [[1]] * (stop.clock.now > 60)
-            return super().pull_messages(message_ids)
-
-    assert sorted(run(grid := Late([]), timeout=60.0, stop=stop)) == [0]
-    assert stop.clock.now == pytest.approx(60.0), "neither earlier nor later"
-    assert len(grid.looks) > 60, "it looks several times a second"
-
-
 def test_each_message_is_given_up_at_its_own_time(monkeypatch):
     stop, grid = Patient(monkeypatch), FakeGrid([])
     under_way = UnderWay(grid, stop)
@@ -104,20 +90,6 @@ def test_who_has_left_is_named(monkeypatch):
     under_way = UnderWay(FakeGrid([[2]], ids=["m0", "", "m2"]), Patient(monkeypatch))
     assert under_way.send(Exchange(zip("abc", messages(3), strict=True), 10.0)) == ["b"]
     assert (len(under_way), list(under_way.receive(60.0)), len(under_way)) == (2, ["c"], 1)
-
-
-def test_a_long_wait_says_every_two_seconds_how_many_replies_have_come(monkeypatch, caplog):
-    stop = Patient(monkeypatch)
-
-    class Slow(FakeGrid):
-        def pull_messages(self, message_ids):
-            self.replies = [[int(stop.clock.now / 2) - 1]] if stop.clock.now >= 2 else []
-            return super().pull_messages(message_ids)
-
-    with caplog.at_level(logging.INFO, "flwr"):
-        run(Slow([]), timeout=60.0, stop=stop)
-        run(FakeGrid([[0], [1], [2]]))  # a quick round is silent
-    assert [r.replies for r in caplog.records] == ["1 of 3 replies", "2 of 3 replies"]
 
 
 def test_stop_is_heard_while_waiting():

@@ -1,7 +1,5 @@
 """Agents with budgets, shares of the rounds or fixed parameters of their own, beside agents without."""
 
-from __future__ import annotations
-
 import pytest
 from federation import agents
 from flwr.app import ConfigRecord, RecordDict
@@ -14,7 +12,7 @@ from fbo_flower.simulation import Agents, Keep, simulate
 from fbo_flower.simulation.durations import log_normal
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
-from fbo_flower.strategies import PFPNE, STRATEGIES, RandomSearch
+from fbo_flower.strategies import PFPNE, RandomSearch
 from fbo_flower.strategies.node_report import read_registration
 from fbo_flower.strategies.registration import takes_part
 
@@ -49,9 +47,6 @@ def done(study, names="0123"):
     return [int(study.trials.where(agent=a)["pulls"].sum()) for a in names]
 
 
-# -- budgets and shares ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("algorithm", "mode"),
     [("random", "async"), ("fts", "async"), ("fed-ei", "sync"), ("rgpe", "sync")],
@@ -65,18 +60,6 @@ def test_an_agent_makes_its_budget_and_the_others_go_on(algorithm, mode):
     assert len(study.rounds) == 9
 
 
-@pytest.mark.parametrize(("algorithm", "num_rounds"), [("pf-pne", None), ("fed1-ucb", None), ("fn-ucb", 60)])
-def test_a_bandit_goes_on_without_an_agent_whose_budget_is_used_up(algorithm, num_rounds):
-    budget = 12 if algorithm == "fn-ucb" else 60
-    grid = agents(4, node_configs={3: {"max_trials": 10}, 2: {"max_trials": budget // 2}})
-    options = {"noise_stddev": 0.05} if algorithm == "fed1-ucb" else {}
-    strategy = STRATEGIES[algorithm](num_agents=4, seed=3, budget=budget, round_timeout=5.0, **options)
-    made = done(strategy.start(grid, num_rounds=num_rounds).study)
-    assert made[:2] == [budget, budget]
-    assert made[3] <= 10
-    assert made[2] <= budget // 2
-
-
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_an_agent_takes_part_in_its_share_of_the_rounds(mode):
     study = run(mode=mode, num_rounds=20, participation={"0": 0.5, "1": 0.1}, options={"num_initial": 1})
@@ -85,8 +68,8 @@ def test_an_agent_takes_part_in_its_share_of_the_rounds(mode):
         assert made == [10, 2, 20, 20]
     else:
         rounds = [len(set(study.trials.where(agent=a)["round"].tolist())) for a in "01"]
-        assert made[0] >= 5 <= rounds[0] <= 11
-        assert made[1] >= 1 <= rounds[1] <= 3
+        assert 5 <= rounds[0] <= 11
+        assert 1 <= rounds[1] <= 3
 
 
 def test_shares_of_rounds_are_even_and_seeded():
@@ -117,9 +100,6 @@ def test_an_operator_overrides_the_budget_of_the_app_and_may_raise_it(tmp_path):
         strategy = RandomSearch(num_agents=2, seed=1, num_initial=1)
         study = strategy.start(grid, num_rounds=10, journal=tmp_path / "study.db", resume=True).study
         assert done(study, "01") == expected
-
-
-# -- fixed parameters --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("algorithm", OPTIONS)

@@ -57,16 +57,13 @@ def test_each_agent_has_a_study_with_its_trials(study):
 
 @pytest.mark.parametrize(("file", "one_study"), [("study.db", True), ("study.log", False)])
 def test_a_study_comes_back_as_it_was_and_nothing_is_written_twice(study, tmp_path, file, one_study):
-    half = Study(
-        study.settings, study.trials.take(study.trials["round"] < 3), study.rounds, times=study.times
-    )
-    half.to_optuna(tmp_path / file, one_study=one_study)
+    early = study.trials.take(study.trials["round"] < 3)
+    Study(study.settings, early, study.rounds).to_optuna(tmp_path / file, one_study=one_study)
     for _ in range(2):
         written = study.to_optuna(tmp_path / file, one_study=one_study)
     assert (tmp_path / file).read_bytes().startswith(b"SQLite format 3") is (file == "study.db")
     if one_study:
         assert names(written) == ["by chance"]
-        assert {trial.user_attrs["agent"] for trial in written[0].trials} == {"0", "1", "2"}
     back = Study.from_optuna(tmp_path / file, space=SPACE)
     assert back.trials == study.trials
     np.testing.assert_allclose(back.times["ended"], study.times["ended"], atol=1e-5)
@@ -125,26 +122,18 @@ def test_an_agent_begins_with_what_it_found_with_optuna(tmp_path):
     assert study.settings["runs"][0]["prior_trials"] == {"0": len(inside)}
 
 
-def test_a_study_without_its_space_needs_one(study):
+def test_a_storage_that_cannot_be_one_and_a_study_without_a_space_are_refused(study):
     run = {name: value for name, value in study.settings["runs"][0].items() if name != "space"}
-    bare = Study({**study.settings, "runs": [run]}, study.trials, study.rounds)
     with pytest.raises(ConfigError, match="pass space="):
-        bare.to_optuna()
-    assert bare.to_optuna(space=SPACE)
-
-
-@pytest.mark.parametrize(
-    ("storage", "message"),
-    [
+        Study({**study.settings, "runs": [run]}, study.trials, study.rounds).to_optuna()
+    for storage, message in (
         ("study.txt", "a file that ends in .db"),
         (3, "expected a URL such as"),
         ("sqlite:///nowhere/study.db", "in an existing directory"),
         ("nosuch://host/db", "cannot be written"),
-    ],
-)
-def test_a_storage_that_cannot_be_one_is_refused(study, storage, message):
-    with pytest.raises(ConfigError, match=message):
-        study.to_optuna(storage)
+    ):
+        with pytest.raises(ConfigError, match=message):
+            study.to_optuna(storage)
 
 
 def test_a_study_that_cannot_be_read_is_refused_and_the_error_names_what_is_there(study, tmp_path):
@@ -198,7 +187,6 @@ def test_a_trial_that_was_stopped_early_is_pruned_in_optuna_and_back(tmp_path):
     study = simulate(curved, space, [1.0, 2.0], "random", 12, engine="inline")
     stopped = np.isfinite(study.trials["stopped_at"])
     assert stopped.any()
-    assert sum(len(values) for _, values in study.observations(space).values()) == (~stopped).sum()
     (kept,) = study.to_optuna(tmp_path / "study.log", one_study=True)
     written = [trial for trial in kept.trials if trial.state is TrialState.PRUNED]
     assert sorted(trial.value for trial in written) == sorted(study.trials["value"][stopped].tolist())
@@ -211,10 +199,9 @@ def measured(config, centre):
     return {"loss": (config["x"] - centre) ** 2, "milliseconds": 30 * config["x"], "size": 1 - config["x"]}
 
 
-@pytest.mark.parametrize("objectives", [{"loss": "min"}, {"loss": "min", "size": "max"}])
-def test_several_objectives_and_limits_are_directions_and_constraints(objectives, tmp_path):
-    limits = {"milliseconds": 15.0} | ({} if "size" in objectives else {"size": 1.0})
-    goals = {"objectives": objectives, "limits": limits}
+def test_several_objectives_and_limits_are_directions_and_constraints(tmp_path):
+    objectives = {"loss": "min", "size": "max"}
+    goals = {"objectives": objectives, "limits": {"milliseconds": 15.0}}
     file, space = tmp_path / "tracked.log", SearchSpace({"x": Float(0, 1)})
     given = {"engine": "inline", "callbacks": [OptunaTracker(file)]}
     study = simulate(measured, space, {"a": 0.7, "b": 0.3}, "random", 6, **given, **goals)
@@ -225,19 +212,13 @@ def test_several_objectives_and_limits_are_directions_and_constraints(objectives
             assert trial.values == [row["outputs"][name] for name in objectives]
             assert trial.user_attrs["outputs.milliseconds"] == row["outputs"]["milliseconds"]
             assert (trial.system_attrs["constraints"][0] <= 0) == row["feasible"]
-        feasible = [trial for trial in written.trials if trial.system_attrs["constraints"][0] <= 0]
-        assert 0 < len(feasible) < len(rows)
-        assert {trial.number for trial in written.best_trials} <= {trial.number for trial in feasible}
-        if len(objectives) > 1:
-            assert written.metric_names == list(objectives)
-    if len(objectives) > 1:
-        back = Study.from_optuna(file)
-        for name in ("outputs", "feasible", "value"):
-            assert back.trials[name].tolist() == study.trials[name].tolist()
-        assert back.front("a").hypervolume == study.front("a").hypervolume
+        assert written.metric_names == list(objectives)
+    back = Study.from_optuna(file)
+    for name in ("outputs", "feasible", "value"):
+        assert back.trials[name].tolist() == study.trials[name].tolist()
 
 
-def test_steps_are_kept_and_choices_that_no_space_has_are_left_out(tmp_path):
+def test_steps_are_kept_and_choices_that_no_space_has_are_left_out():
     def objective(trial):
         if trial.number >= 20:
             trial.suggest_categorical("odd", [(1, 2), {"a": 1}])
@@ -246,14 +227,9 @@ def test_steps_are_kept_and_choices_that_no_space_has_are_left_out(tmp_path):
 
     own = optuna.create_study(study_name="mine")
     own.enqueue_trial({"x": 0.3})
-    own.optimize(objective, n_trials=20)
-    own.enqueue_trial({"odd": (1, 2)})
-    own.enqueue_trial({"odd": {"a": 1}})
     with pytest.warns(UserWarning, match="Choices"):
-        own.optimize(objective, n_trials=2)
-    with pytest.warns(
-        UserWarning, match=r"2 of 22 trials are not in .*odd: expected str, int, float, bool or None, got"
-    ):
+        own.optimize(objective, n_trials=22)
+    said = r"2 of 22 trials are not in .*odd: expected str, int, float, bool or None, got"
+    with pytest.warns(UserWarning, match=said):
         found = Study.from_optuna(own._storage)
-    found.save(tmp_path / "out")
-    assert Study.load(tmp_path / "out").best["mine"]["config"] == {"x": 0.3}
+    assert found.best["mine"]["config"] == {"x": 0.3}
