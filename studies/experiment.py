@@ -15,16 +15,14 @@ import csv
 import json
 import logging
 import math
-import os
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, fields, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import joblib  # type: ignore[import-untyped]  # it has no types
 import numpy as np
 
 from fbo_flower.algorithms import make_algorithm
@@ -38,7 +36,6 @@ from fbo_flower.storage import atomic_file, file_name, read_arrays, writable_dir
 from fbo_flower.study import Study
 
 Arrays = dict[str, Array]
-Directory = str | os.PathLike[str]
 OnJob = Callable[[str, int, int], None]  # told the stage, and how many of its jobs are done
 
 
@@ -48,13 +45,9 @@ BYTES = ("bytes_down", "bytes_up")
 
 
 def run(
-    problem: Any,
-    algorithm: str,
-    options: Mapping[str, Any],
-    num_rounds: int | None = None,
-    seed: int = 0,
+    problem: Any, algorithm: str, options: Mapping[str, Any], num_rounds: int | None = None, seed: int = 0,
     **more: Any,
-) -> Study:
+) -> Study:  # fmt: skip
     """Return the study of an algorithm, named with its options, on the engine "inline"."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
     made = make_algorithm(algorithm, options)
@@ -145,25 +138,21 @@ def starting_points(problem: Problem, seed: int, number: int) -> list[list[Confi
 
 @dataclass(frozen=True)
 class Job:
-    """One function call of an experiment, whose result is a file.
+    """One function call of an experiment, whose result is a file."""
 
-    Parameters
-    ----------
-    function : a module-level function, which worker processes can import
-    row : its first arguments, which no other job of this function and label has
-    common : its other arguments by name
-    label : further part of the file's name
-    """
-
-    function: Callable[..., Arrays]
-    row: tuple[Any, ...]
-    common: Mapping[str, Any]
-    label: str = ""
+    function: Callable[..., Arrays]  # of a module, so that worker processes can import it
+    row: tuple[Any, ...]  # its first arguments, which no other job of this function and label has
+    common: Mapping[str, Any]  # its other arguments by name
+    label: str = ""  # further part of the file's name
 
     @property
     def name(self) -> str:
         """Return the name of the job's file, without its ending."""
         return file_name("-".join(map(str, (self.label or self.function.__name__, *self.row))))
+
+    def path(self, directory: Path) -> Path:
+        """Return the file of its result."""
+        return directory / "jobs" / f"{self.name}.npz"
 
 
 def job(function: Callable[..., Arrays], *row: Any, **common: Any) -> Job:
@@ -171,7 +160,7 @@ def job(function: Callable[..., Arrays], *row: Any, **common: Any) -> Job:
     return Job(function, row, common)
 
 
-def open_directory(directory: Directory, settings: Mapping[str, Any]) -> Path:
+def open_directory(directory: str | Path, settings: Mapping[str, Any]) -> Path:
     """Create the experiment's directory and return it; ConfigError if it holds other settings."""
     path = writable_directory(directory)
     (path / "jobs").mkdir(exist_ok=True)
@@ -195,59 +184,30 @@ def run_jobs(
     ----------
     on_job : called with the stage, the number of finished jobs and the number of all jobs
     """
-    missing = [job for job in jobs if not _path(directory, job).exists()]
-    done = len(jobs) - len(missing)
-    if on_job is not None:
-        on_job(stage, done, len(jobs))
-    if num_workers == 1:  # a new process takes seconds to begin
-        _prepare()
-        with single_thread():
-            for place, each in enumerate(missing, done + 1):
-                _compute(each, directory)
-                if on_job is not None:
-                    on_job(stage, place, len(jobs))
-        return
-    with ProcessPoolExecutor(num_workers, mp_context=get_context("spawn"), initializer=_prepare) as pool:
-        futures = [pool.submit(_compute, job, directory) for job in missing]
-        try:
-            for place, future in enumerate(as_completed(futures), done + 1):
-                future.result()
-                if on_job is not None:
-                    on_job(stage, place, len(jobs))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    missing = [job for job in jobs if not job.path(directory).exists()]
+    done, told = len(jobs) - len(missing), on_job or (lambda *_: None)
+    told(stage, done, len(jobs))
+    work = (joblib.delayed(_compute)(each, directory) for each in missing)
+    with single_thread(), joblib.parallel_config("loky", inner_max_num_threads=1):
+        found = joblib.Parallel(num_workers, return_as="generator_unordered")(work)
+        for place, _ in enumerate(found, done + 1):
+            told(stage, place, len(jobs))
+
+
+def _compute(job: Job, directory: Path) -> None:
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    save(directory, job, job.function(*job.row, **job.common))
 
 
 def load(directory: Path, function: Callable[..., Arrays], *row: Any) -> Arrays:
     """Return the arrays that a finished job has saved."""
-    return read_arrays(_path(directory, job(function, *row)))
-
-
-def has(directory: Path, function: Callable[..., Arrays], *row: Any) -> bool:
-    """Return whether a job has a result."""
-    return _path(directory, job(function, *row)).exists()
+    return read_arrays(job(function, *row).path(directory))
 
 
 def save(directory: Path, job: Job, arrays: Mapping[str, Array]) -> None:
     """Save the arrays of a finished job, whole or not at all."""
-    with atomic_file(_path(directory, job)) as stream:
+    with atomic_file(job.path(directory)) as stream:
         np.savez_compressed(stream, **dict[str, Any](arrays))
-
-
-def _path(directory: Path, job: Job) -> Path:
-    return directory / "jobs" / f"{job.name}.npz"
-
-
-def _prepare() -> None:
-    """Let a worker process use one thread, and log nothing but errors."""
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[variable] = "1"
-
-
-def _compute(job: Job, directory: Path) -> None:
-    save(directory, job, job.function(*job.row, **job.common))
 
 
 # -- numbers, tables, pictures ---------------------------------------------------------------------
@@ -287,112 +247,49 @@ def table(columns: Sequence[object], rows: Iterable[Iterable[object]]) -> str:
     return "\n".join([head(columns), *map(row, rows)]) + "\n"
 
 
-def panels(count: int, columns: int, width: float, height: float, **shared: Any) -> tuple[Any, list[Any]]:
-    """Return a figure and `count` axes, row by row; the rest of the last row stays empty.
-
-    Parameters
-    ----------
-    columns : largest number of panels in a row
-    width, height : size of a panel in inches
-    shared : "sharex" and "sharey", as `Figure.subplots` takes them
-    """
-    rows = math.ceil(count / columns)
-    columns = math.ceil(count / rows)
-    figure: Any = new_figure(width * columns, height * rows)
-    axes: list[Any] = list(figure.subplots(rows, columns, squeeze=False, **shared).ravel())
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
-    for axis in axes[count:]:
-        axis.set_visible(False)
-    return figure, axes[:count]
-
-
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C564B", "#999999")
-LINES, MARKERS = ("-", "--", ":", "-."), ("o", "s", "^", "D")
-
-
-def legend(figure: Any, axes: Iterable[Any]) -> None:
-    """Draw one legend below all panels, with each label once, and make room for it."""
-    handles = {text: h for axis in axes for h, text in zip(*axis.get_legend_handles_labels(), strict=True)}
-    if not handles:
-        return
-    width, height = figure.get_size_inches()
-    columns = max(1, min(5, len(handles), int(width / (0.55 + 0.075 * max(map(len, handles))))))
-    figure.set_size_inches(width, height + 0.2 * math.ceil(len(handles) / columns))
-    place = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 9}
-    figure.legend(handles.values(), handles.keys(), **place)
-
-
 # -- experiments -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Part:
-    """One comparison of an experiment: rows on problems, over seeds.
+    """One comparison of an experiment: rows on problems, over seeds."""
 
-    Parameters
-    ----------
-    title : heading of the tables and stem of the picture's file name
-    run : `run(problem, row, seed, **common)` returns metrics by name: curves `(agents, n)`, numbers
-        `(agents,)`, or one number; with `joint`, `run(problem, seed, **common)` returns those of all rows as
-        `row/metric`
-    rows : labels; a mapping: problem -> labels
-    baseline : the row that all others are compared with; "": none
-    pairs : further comparisons, a row with another
-    better : row -> labels of runs, of which the one with the better mean counts, at each place of a curve
-    at : places of a curve that the tables show
-    first : the first place of a curve
-    places : all places of curves, if they are not `first`, `first + 1`, ...
-    over : what standard errors are over: "seeds", "agents" if repetitions on one agent are not independent,
-        or "runs": all agents of all seeds
-    champion : the row whose lead over each other is counted over the problems; "": none
-    scaled_at : place at which the baseline's deviation is taken; None: at each place its own
-    drawn : metric that is drawn; "": no picture
-    axis : what the places of a curve are; "": iterations after a `first` place of 0, else evaluations
-    how : what is drawn of it: differences to the baseline, or means, on a linear or a logarithmic axis
-    fixed : whether there are no more seeds than these
-    files : label of the files of its runs, which parts can share; "": the title
-    correct : changes the metrics of a finished run by what others have found
-    pooled : whether all problems together count as one more, "all"
-    against : number that the horizontal axis shows; "": the places of the curve
-    hidden : rows that are not drawn
-    """
-
-    title: str
+    title: str  # heading of the tables and stem of the picture's file name
+    # run(problem, row, seed, **common) returns metrics by name: curves `(agents, n)`, numbers `(agents,)`, or
+    # one number; with `joint`, run(problem, seed, **common) returns those of all rows as "row/metric"
     run: Callable[..., Arrays]
     problems: Sequence[str]
-    rows: Sequence[str] | Mapping[str, Sequence[str]]
+    rows: Sequence[str] | Mapping[str, Sequence[str]]  # labels; a mapping: problem -> labels
     seeds: range
     common: Mapping[str, Any] = field(default_factory=dict)
-    baseline: str = ""
-    pairs: Sequence[tuple[str, str]] = ()
+    baseline: str = ""  # the row that all others are compared with; "": none
+    pairs: Sequence[tuple[str, str]] = ()  # further comparisons, a row with another
+    # row -> labels of runs, of which the one with the better mean counts, at each place of a curve
     better: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    at: Sequence[int] = ()
-    first: int = 1
-    places: Sequence[int] = ()
+    at: Sequence[int] = ()  # places of a curve that the tables show
+    first: int = 1  # the first place of a curve
+    places: Sequence[int] = ()  # all places of curves, if they are not `first`, `first + 1`, ...
+    # what standard errors are over: "seeds", or "agents" if repetitions on one agent are not independent
     over: str = "seeds"
-    champion: str = ""
-    scaled_at: int | None = None
+    champion: str = ""  # the row whose lead over each other is counted over the problems; "": none
+    scaled_at: int | None = None  # place of the baseline's deviation; None: at each place its own
     joint: bool = False
-    drawn: str = ""
-    axis: str = ""
-    how: str = "gain"
-    fixed: bool = False
-    files: str = ""
-    correct: Callable[[Path, Arrays], Arrays] | None = None
-    pooled: bool = False
-    against: str = ""
-    hidden: Sequence[str] = ()
-
-    @property
-    def tabulated(self) -> Sequence[str]:
-        """Return the problems that the tables show."""
-        return [*self.problems, *(["all"] if self.pooled else [])]
+    drawn: str = ""  # metric that is drawn; "": no picture
+    axis: str = ""  # what places are; "": iterations after a `first` place of 0, else evaluations
+    how: str = "gain"  # what is drawn: differences to the baseline, or means, on a linear axis or a "log" one
+    fixed: bool = False  # whether there are no more seeds than these
+    files: str = ""  # label of the files of its runs, which parts can share; "": the title
+    against: str = ""  # number that the horizontal axis shows; "": the places of the curve
 
     @property
     def picture(self) -> str:
         """Return the name of the picture's file."""
         return re.sub(r"[^\w.]+", "-", self.title) + ".png"
+
+    @property
+    def averaged(self) -> int:
+        """Return the axis of `(seeds, agents, n)` that is no repetition."""
+        return 1 if self.over == "seeds" else 0
 
     def rows_of(self, problem: str) -> Sequence[str]:
         """Return the rows that are compared on a problem."""
@@ -424,28 +321,16 @@ class Part:
         """Return metric -> seed -> `(agents, n)` of the finished runs."""
         found: dict[str, dict[int, Array]] = {}
         for seed in self.seeds:
-            path = _path(directory, self.job(problem, label, seed))
-            if path.exists():
-                start = f"{label}/" if self.joint else ""
-                arrays = read_arrays(path)
-                for name, values in (self.correct(directory, arrays) if self.correct else arrays).items():
-                    if name.startswith(start):
-                        shape = (1, 1) if values.ndim == 0 else (len(values), -1)
-                        found.setdefault(name.removeprefix(start), {})[seed] = values.reshape(shape)
+            path = self.job(problem, label, seed).path(directory)
+            start = f"{label}/" if self.joint else ""
+            for name, values in read_arrays(path).items() if path.exists() else ():
+                if name.startswith(start):
+                    shape = (1, 1) if values.ndim == 0 else (len(values), -1)
+                    found.setdefault(name.removeprefix(start), {})[seed] = values.reshape(shape)
         return found
 
     def better_of(self, directory: Path, problem: str, row: str) -> dict[str, dict[int, Array]]:
         """Return the results of a row; of several runs, at each place the one with the better mean."""
-        if problem == "all":
-            each = [self.better_of(directory, name, row) for name in self.problems]
-            return {
-                metric: {
-                    seed: np.concatenate([found[metric][seed] for found in each])
-                    for seed in first
-                    if all(seed in found.get(metric, ()) for found in each)
-                }
-                for metric, first in each[0].items()
-            }
         every = [self.results(directory, problem, label) for label in self.labels(row)]
         found = dict(every[0])
         for name in every[0] if len(every) > 1 else ():
@@ -460,30 +345,19 @@ class Part:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment that can be started by name.
+    """An experiment that can be started by name."""
 
-    Parameters
-    ----------
-    summary : one line for listings
-    parts : from `quick` and the experiment's directory to its parts
-    prepare : `prepare(directory, parts, num_workers, on_job)` computes what the runs read
-    more : `more(directory, lines)` draws further pictures and returns their files
-    """
-
-    summary: str
-    parts: Callable[[bool, Path], Sequence[Part]]
+    summary: str  # one line for listings
+    parts: Callable[[bool, Path], Sequence[Part]]  # from `quick` and the experiment's directory
+    # prepare(directory, parts, num_workers, on_job) computes what the runs read
     prepare: Callable[[Path, Sequence[Part], int, OnJob | None], None] | None = None
+    # more(directory, lines) draws further pictures and returns their files
     more: Callable[[Path, Sequence[Line]], list[Path]] | None = None
 
     def run(
-        self,
-        name: str,
-        directory: Directory,
-        quick: bool,
-        num_workers: int,
-        on_job: OnJob | None = None,
+        self, name: str, directory: str | Path, quick: bool, num_workers: int, on_job: OnJob | None = None,
         num_seeds: int | None = None,
-    ) -> list[Path]:
+    ) -> list[Path]:  # fmt: skip
         """Run the jobs without a result, write the tables and pictures after every seed; return the files.
 
         A quick run writes them at its end.
@@ -493,7 +367,11 @@ class Experiment:
         num_seeds : None: those of the parts
         """
         path = open_directory(directory, {"experiment": name, "quick": quick})
-        parts = [_with_seeds(part, num_seeds) for part in self.parts(quick, path)]
+        parts = self.parts(quick, path)
+        if num_seeds is not None:
+            more = [range(part.seeds.start, part.seeds.start + num_seeds) for part in parts]
+            parts = [replace(part, seeds=part.seeds[:num_seeds] if part.fixed else seeds)
+                     for part, seeds in zip(parts, more, strict=True)]  # fmt: skip
         if self.prepare is not None:
             self.prepare(path, parts, num_workers, on_job)
         files, number = list[Path](), max(len(part.seeds) for part in parts)
@@ -524,43 +402,25 @@ class Experiment:
         return [*written, *pictures, *files]
 
 
-def _with_seeds(part: Part, number: int | None) -> Part:
-    if number is None:
-        return part
-    first = part.seeds.start
-    return replace(part, seeds=part.seeds[:number] if part.fixed else range(first, first + number))
-
-
 @dataclass(frozen=True)
 class Line:
-    """A line of `results.csv`: a row at a place of a metric, beside one row that it is compared with.
-
-    Attributes
-    ----------
-    at : place of the curve; "" for a number
-    gain, gain_error : paired difference to `other`, NaN without another
-    deviation : of the other row's values, over agents and seeds
-    reached : the place from which on the mean is at least the other's last one; NaN: never
-    behind : share of the agents' runs with a smaller value than the other's
-    median : of the independent repetitions
-    """
+    """A line of `results.csv`: a row at a place of a metric, beside one row that it is compared with."""
 
     part: str
     problem: str
     row: str
     metric: str
-    at: int | str
+    at: int | str  # place of the curve; "" for a number
     seeds: int
     agents: int
     mean: float
     error: float
     other: str = ""
-    gain: float = math.nan
+    gain: float = math.nan  # paired difference to `other`, NaN without another
     gain_error: float = math.nan
-    deviation: float = math.nan
-    reached: float = math.nan
-    behind: float = math.nan
-    median: float = math.nan
+    deviation: float = math.nan  # of the other row's values, over agents and seeds
+    reached: float = math.nan  # the place from which on the mean is at least the other's last one; NaN: never
+    median: float = math.nan  # of the independent repetitions
 
 
 def said(value: object) -> str:
@@ -570,17 +430,10 @@ def said(value: object) -> str:
     return str(value)
 
 
-def independent(values: Array, over: str) -> Array:
-    """Return values `(seeds, agents, n)` as independent repetitions `(R, n)`."""
-    if over == "runs":
-        return values.reshape(-1, values.shape[2])
-    return np.asarray(values.mean(axis=1 if over == "seeds" else 0))
-
-
 def lines_of(part: Part, directory: Path) -> list[Line]:
     """Return the lines of all finished runs of a part."""
     found = []
-    for problem in part.tabulated:
+    for problem in part.problems:
         rows = part.rows_of(problem)
         known = {row: part.better_of(directory, problem, row) for row in rows}
         for row in rows:
@@ -588,55 +441,42 @@ def lines_of(part: Part, directory: Path) -> list[Line]:
             others = dict.fromkeys(b for a, b in pairs if a == row != b)
             for metric, by_seed in ((name, found) for name, found in known[row].items() if found):
                 mine = np.stack(list(by_seed.values()))
-                repeats = independent(mine, part.over)
-                mean, error = mean_and_error(repeats)
+                repeats = mine.mean(axis=part.averaged)
                 at: Sequence[int | str] = [""] if mine.shape[2] == 1 else part.places_of(mine.shape[2])
-                size = (len(mine), mine.shape[1])
-                whole = zip(
-                    at, mean.tolist(), error.tolist(), np.median(repeats, axis=0).tolist(), strict=True
-                )
+                numbers = [n.tolist() for n in (*mean_and_error(repeats), np.median(repeats, axis=0))]
                 start = [
-                    Line(part.title, problem, row, metric, place, *size, m, e, median=middle)
-                    for place, m, e, middle in whole
+                    Line(part.title, problem, row, metric, place, *mine.shape[:2], mean, error, median=middle)
+                    for place, mean, error, middle in zip(at, *numbers, strict=True)
                 ]
-                compared = 0
-                for other in (o for o in others if metric in known.get(o, ())):
-                    last = part.labels(other)[-1]
-                    alike = last == other or problem == "all"
-                    spread = (known[other] if alike else part.results(directory, problem, last))[metric]
-                    found += _compared(part, start, by_seed, known[other][metric], other, spread)
-                    compared += 1
+                compared = [other for other in others if metric in known.get(other, ())]
+                for other in compared:
+                    last = part.results(directory, problem, part.labels(other)[-1])[metric]
+                    found += _compared(part, start, by_seed, known[other][metric], other, last)
                 found += [] if compared else start
     return found
 
 
 def _compared(
-    part: Part,
-    start: list[Line],
-    mine: dict[int, Array],
-    others: dict[int, Array],
-    other: str,
+    part: Part, start: list[Line], mine: dict[int, Array], others: dict[int, Array], other: str,
     spread: dict[int, Array],
-) -> list[Line]:
+) -> list[Line]:  # fmt: skip
     """Return the lines with paired differences, over the seeds and agents that both rows have."""
     seeds = [seed for seed in mine if seed in others]
     if not seeds:
         return start
     agents, n = np.min([[*values.shape] for values in (mine[seeds[0]], others[seeds[0]])], axis=0)
-    base = np.stack(list(others.values()))
+    end = np.stack(list(others.values()))[:, :, n - 1].mean()
     deviation = np.stack(list(spread.values())).std(axis=(0, 1))[:n]
     if part.scaled_at is not None:
         deviation = np.full(n, deviation[part.places_of(n).index(part.scaled_at)])
     with np.errstate(invalid="ignore"):  # infinite values
         gaps = np.stack([mine[seed][:agents, :n] - others[seed][:agents, :n] for seed in seeds])
-    gain, error = mean_and_error(independent(gaps, part.over))
-    reached = np.flatnonzero(np.array([line.mean for line in start[:n]]) >= base[:, :, n - 1].mean() - 1e-12)
+    gain, error = mean_and_error(gaps.mean(axis=part.averaged))
+    reached = np.flatnonzero(np.array([line.mean for line in start[:n]]) >= end - 1e-12)
     first = float(part.places_of(n)[reached[0]]) if len(reached) else math.nan
-    behind = (gaps < 0).mean(axis=(0, 1))
-    numbers = zip(gain.tolist(), error.tolist(), deviation.tolist(), behind.tolist(), strict=True)
     found = [
-        replace(line, other=other, gain=g, gain_error=e, deviation=d, reached=first, behind=b)
-        for line, (g, e, d, b) in zip(start[:n], numbers, strict=True)
+        replace(line, other=other, gain=g, gain_error=e, deviation=d, reached=first)
+        for line, g, e, d in zip(start[:n], gain.tolist(), error.tolist(), deviation.tolist(), strict=True)
     ]
     return found + start[n:]
 
@@ -658,50 +498,38 @@ def within(mean: float, error: float, sign: str = "") -> str:
 def tables_of(part: Part, lines: Sequence[Line]) -> list[str]:
     """Return the tables of a part: curves at the checkpoints, numbers, and the lead of the champion."""
     text = [f"# {part.title}\n"]
-    for problem in part.tabulated:
+    for problem in part.problems:
         mine = [line for line in lines if line.problem == problem]
         for metric in dict.fromkeys(line.metric for line in mine if line.at != "" and part.at):
             shown = [line for line in mine if line.metric == metric]
             at = [place for place in part.at if any(line.at == place for line in shown)]
-            text += [f"## {problem}: {metric}\n", _curves(part, shown, at)]
-        numbers = [line for line in mine if line.at == ""]
-        if numbers:
-            text += [f"## {problem}: numbers\n", _numbers(part, numbers)]
+            text += [f"## {problem}: {metric}\n", _compared_rows(shown, "at", at)]
+        if numbers := [line for line in mine if line.at == ""]:
+            metrics = list(dict.fromkeys(line.metric for line in numbers))
+            text += [f"## {problem}: numbers\n", _compared_rows(numbers, "metric", metrics)]
     if part.champion:
         text += [f"## {part.champion} over the problems\n", _leads(part, lines)]
     return text
 
 
-def _curves(part: Part, lines: Sequence[Line], at: Sequence[int]) -> str:
+def _compared_rows(lines: Sequence[Line], key: str, names: Sequence[Any]) -> str:
+    """Return a table of rows with their differences from others, a column for each place or metric."""
     rows = []
     for row, other in dict.fromkeys((line.row, line.other) for line in lines):
-        mine = {line.at: line for line in lines if (line.row, line.other) == (row, other)}
-        own = [within(mine[n].mean, mine[n].error) if n in mine else "" for n in at]
-        gains = [within(mine[n].gain, mine[n].gain_error, "+") if n in mine else "" for n in at]
+        mine = {getattr(line, key): line for line in lines if (line.row, line.other) == (row, other)}
+        own = [within(mine[n].mean, mine[n].error) if n in mine else "" for n in names]
+        gains = [within(mine[n].gain, mine[n].gain_error, "+") if n in mine else "" for n in names]
         first = next(iter(mine.values()))
         reached = "" if not other else "never" if np.isnan(first.reached) else f"{first.reached:.0f}"
-        rows.append([row, first.seeds, first.agents, *own, other, *gains, reached])
-    columns = ["row", "seeds", "agents", *(f"at {n}" for n in at), "minus", *(f"at {n}" for n in at)]
-    return table([*columns, "its end reached at"], rows)
-
-
-def _numbers(part: Part, lines: Sequence[Line]) -> str:
-    metrics = list(dict.fromkeys(line.metric for line in lines))
-    rows = []
-    for row, other in dict.fromkeys((line.row, line.other) for line in lines):
-        mine = {line.metric: line for line in lines if (line.row, line.other) == (row, other)}
-        cells = [within(mine[m].mean, mine[m].error) if m in mine else "" for m in metrics]
-        gains = [within(mine[m].gain, mine[m].gain_error, "+") if m in mine else "" for m in metrics]
-        rows.append([row, *cells, other, *(gains if other else [""] * len(metrics))])
-    compared = any(line.other for line in lines)
-    columns = ["row", *metrics, *(["minus", *metrics] if compared else [])]
-    return table(columns, [row[: len(columns)] for row in rows])
+        rows.append([row, first.seeds, first.agents, *own, other, *gains, *[reached] * (key == "at")])
+    columns = [f"at {name}" if key == "at" else name for name in names]
+    end = ["its end reached at"] * (key == "at")
+    return table(["row", "seeds", "agents", *columns, "minus", *columns, *end], rows)
 
 
 def _leads(part: Part, lines: Sequence[Line]) -> str:
     """Return mean gains in the baseline's deviations, and on how many problems the champion is ahead."""
     rows = []
-    lines = [line for line in lines if line.problem in part.problems]
     for name in dict.fromkeys(line.row for line in lines):
         for at in part.at:
             mine = [x for x in lines if (x.row, x.at, x.other) == (name, at, part.baseline)]
@@ -714,32 +542,39 @@ def _leads(part: Part, lines: Sequence[Line]) -> str:
     return table([*columns, "behind by one", "by two"], [row for row in rows if row[2]])
 
 
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C564B", "#999999")
+LINES, MARKERS = ("-", "--", ":", "-."), ("o", "s", "^", "D")
+
+
 def draw(part: Part, lines: Sequence[Line], path: Path) -> Path:
     """Draw a metric's lines of the CSV file, a panel per problem, with bands of one standard error."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
-    gains = part.how == "gain"
-    known = [x for x in lines if x.metric == part.drawn and x.row not in part.hidden]
-    known = [x for x in known if not gains or x.other == part.baseline]
-    figure, axes = panels(len(part.problems), 4, 3.6, 2.7)
-    names = list(dict.fromkeys(line.row for line in known))
-    for axis, problem in zip(axes, part.problems, strict=True):
+    gains, count = part.how == "gain", len(part.problems)
+    known = [x for x in lines if x.metric == part.drawn and (not gains or x.other == part.baseline)]
+    names, high = list(dict.fromkeys(line.row for line in known)), math.ceil(count / 4)
+    wide = math.ceil(count / high)
+    figure: Any = new_figure(3.6 * wide, 2.7 * high)
+    axes: list[Any] = list(figure.subplots(high, wide, squeeze=False).ravel())
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    for axis, problem in zip(axes, part.problems, strict=False):
+        axis.spines[["top", "right"]].set_visible(False)
         axis.set_title(problem, loc="left", fontsize=9)
         for place, name in enumerate(names):
             mine = list({x.at: x for x in known if (x.row, x.problem) == (name, problem)}.values())
             mean = np.array([line.gain if gains else line.mean for line in mine])
             error = np.nan_to_num([line.gain_error if gains else line.error for line in mine])
-            colour, turn = PALETTE[place % len(PALETTE)], place // len(PALETTE) % len(LINES)
-            line, marker = LINES[turn], MARKERS[turn]
+            turn, style = place // len(PALETTE) % len(LINES), {"color": PALETTE[place % len(PALETTE)]}
             if part.against:
                 key = (name, problem, part.against)
                 size = next((x.mean for x in lines if (x.row, x.problem, x.metric) == key), math.nan)
                 if len(mean) and 0.0 < size < math.inf:
-                    axis.errorbar(size, mean[0], error[0], fmt=marker, color=colour, label=name, capsize=2)
+                    axis.errorbar(size, mean[0], error[0], fmt=MARKERS[turn], label=name, capsize=2, **style)
                 continue
             at = np.array([line.at for line in mine], dtype=np.float64)
-            axis.plot(at, mean, line, color=colour, label=name, linewidth=1.5)
-            axis.fill_between(at, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
+            axis.plot(at, mean, LINES[turn], label=name, linewidth=1.5, **style)
+            axis.fill_between(at, mean - error, mean + error, alpha=0.15, linewidth=0, **style)
         if gains:
             axis.axhline(0.0, color="black", linewidth=0.8)
         if part.how == "log":
@@ -755,5 +590,12 @@ def draw(part: Part, lines: Sequence[Line], path: Path) -> Path:
         if axis.get_subplotspec().is_first_col():
             text = f"{part.drawn} minus {part.baseline}" if gains else part.drawn
             axis.set_ylabel(textwrap.fill(text, 26))
-    legend(figure, axes)
+    # one legend below all panels, with each label once
+    handles = {text: h for axis in axes for h, text in zip(*axis.get_legend_handles_labels(), strict=True)}
+    if handles:
+        width, height = figure.get_size_inches()
+        columns = max(1, min(5, len(handles), int(width / (0.55 + 0.075 * max(map(len, handles))))))
+        figure.set_size_inches(width, height + 0.2 * math.ceil(len(handles) / columns))
+        where = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 9}
+        figure.legend(handles.values(), handles.keys(), **where)
     return save_figure(figure, path, 120)

@@ -207,32 +207,3 @@ def fitted_process(x: Array, y: Array) -> Any:
     model = SingleTaskGP(torch.tensor(x), torch.tensor(y)[:, None])
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     return model
-
-
-def pooled_qlognei(
-    values: Callable[[Array], Array], x: Array, num_rounds: int, q: int, seed: int
-) -> tuple[Array, float]:
-    """Choose `q` points a round by qLogNEI; return the point of the largest mean, and the noise variance.
-
-    Parameters
-    ----------
-    values : of points `(n, D)` in the unit cube, `(n,)`
-    x : points to begin with
-    """
-    import torch
-    from botorch.acquisition import PosteriorMean
-    from botorch.acquisition.logei import qLogNoisyExpectedImprovement
-    from botorch.optim import optimize_acqf
-
-    torch.manual_seed(seed)
-    cube, y = torch.tensor(np.array([np.zeros(x.shape[1]), np.ones(x.shape[1])])), values(x)
-    effort = {"num_restarts": 4, "raw_samples": 128, "sequential": True, "options": {"maxiter": 50}}
-    for _ in range(num_rounds):
-        gain = qLogNoisyExpectedImprovement(fitted_process(x, y), torch.tensor(x), prune_baseline=True)
-        batch, _ = optimize_acqf(gain, cube, q=q, **effort)
-        x = np.concatenate([x, batch.detach().numpy()])
-        y = np.concatenate([y, values(x[-q:])])
-    model = fitted_process(x, y)
-    best, _ = optimize_acqf(PosteriorMean(model), cube, q=1, num_restarts=10, raw_samples=512)
-    variance = float(model.likelihood.noise.detach()) * float(np.var(y, ddof=1))
-    return best.detach().numpy()[0], variance
