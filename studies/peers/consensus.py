@@ -1,16 +1,12 @@
 """`consensus`: agents agree on averages of the designs that each would evaluate next [Yue2025].
 
 Every agent maximises its own acquisition, here that of `ei`. The server averages these designs with a
-consensus matrix, at first uniformly, after `transition` iterations not at all. Each agent
-evaluates its average.
+consensus matrix, at first uniformly, after `transition` iterations not at all. Each agent evaluates its
+average. In the paper a client proposes, hears the average, then evaluates. Here an agent proposes its next
+design directly after an evaluation and sends it with the same report, so one exchange suffices.
 
-In the paper a client proposes, hears the average, then evaluates: two exchanges per evaluation. Here an agent
-proposes its next design directly after an evaluation and sends it with the same report, so one exchange per
-evaluation suffices, and no proposal is older than the agent's observations.
-
-A design is averaged only if its agent answered the last round and its operator discloses its trials, because
-averages and designs tell which points it evaluates. An agent without such a design evaluates its own. With
-one agent, or after the transition, this is `ei`.
+A design is averaged only if its agent answered the last round and its operator discloses its trials. An agent
+without such a design evaluates its own. With one agent, or after the transition, this is `ei`.
 
 Agent `k` evaluates `sum_j w_kj(t) x_j`, where `W(t)` moves from `1/K` everywhere to the identity [Yue2025]:
 
@@ -36,15 +32,7 @@ import numpy as np
 from fbo_flower.algorithms import check_integer
 from fbo_flower.algorithms.messages import Content, real
 from fbo_flower.algorithms.protocol import uniform_point
-from fbo_flower.algorithms.records import (
-    AgentState,
-    Array,
-    IntArray,
-    Phase,
-    Task,
-    Trials,
-    floats,
-)
+from fbo_flower.algorithms.records import AgentState, Array, IntArray, Phase, Task, Trials, floats
 from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.space import Categorical, SearchSpace
 from studies.peers.exchanging import Exchanging, Told, Write
@@ -56,12 +44,9 @@ class Designs:
 
     Attributes
     ----------
-    points : `(K, D)`, snapped to the search space
-    active : `(K, D)`, 1 where a parameter is active, else 0
-    total : `(D,)`, sums of the active coordinates
-    count : `(D,)`, in how many designs each parameter is active
-    bins : axis of a category -> `(K,)`, index of its value in each design
-    votes : axis of a category -> how many designs have each of its values
+    points, active : `(K, D)`, snapped to the search space; 1 where a parameter is active, else 0
+    total, count : `(D,)`, sums of the active coordinates, and how many are active
+    bins, votes : axis of a category -> index of its value in each design `(K,)`; how many have each value
     """
 
     space: SearchSpace

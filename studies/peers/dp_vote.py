@@ -19,16 +19,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from fbo_flower.algorithms import check_integer, check_number
-from fbo_flower.algorithms.bandits.base import MAX_MISSED, Attendance
 from fbo_flower.algorithms.messages import Content, Replies, summable
 from fbo_flower.algorithms.options import check_secure_sums
-from fbo_flower.algorithms.protocol import Algorithm, Progress
+from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -42,7 +41,6 @@ from fbo_flower.algorithms.records import (
     Task,
     Trials,
     floats,
-    natural_key,
 )
 from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import ConfigError, WireError
@@ -52,6 +50,7 @@ from fbo_flower.numerics.privacy import sampled_epsilon
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.secure import keys
 from fbo_flower.space import SearchSpace
+from studies.peers.exchanging import Gathered
 
 
 def listed_points(space: SearchSpace, num_configs: int, seed: int) -> Array:
@@ -60,11 +59,7 @@ def listed_points(space: SearchSpace, num_configs: int, seed: int) -> Array:
 
 
 def first_places(points: Array) -> IntArray:
-    """Return for each point `(P, D)` the first place in the list where it stands, `(P,)`.
-
-    >>> first_places(np.array([[0.5], [0.1], [0.5]])).tolist()
-    [0, 1, 0]
-    """
+    """Return for each point `(P, D)` the first place in the list where it stands, `(P,)`."""
     _, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
     return np.asarray(first[inverse.reshape(-1)], dtype=np.int64)
 
@@ -76,51 +71,33 @@ def votes(history: Trials, points: Array, num_votes: int) -> Array:
     mean of its values, at its first place. Failed evaluations get no vote; in a tie the earlier place wins.
     """
     places = first_places(points)
-    total, count = np.zeros(len(points)), np.zeros(len(points))
     rows = (history.trials >= 0) & (history.trials < len(points)) & np.isfinite(history.values)
-    at = places[history.trials[rows]]
+    at, values = places[history.trials[rows]], history.values[rows]
     # values near the largest float would overflow in a sum
-    scale = max(float(np.abs(history.values[rows]).max(initial=0.0)), 1e-300)
-    np.add.at(total, at, history.values[rows] / scale)
-    np.add.at(count, at, 1.0)
+    values = values / max(float(np.abs(values).max(initial=0.0)), 1e-300)
+    total, count = (np.bincount(at, weights, minlength=len(points)) for weights in (values, None))
     known = np.flatnonzero(count)
-    means = total[known] / count[known]
-    chosen = known[np.argsort(-means, kind="stable")[:num_votes]]
     ballot = np.zeros(len(points))
-    ballot[chosen] = 1.0
+    ballot[known[np.argsort(-total[known] / count[known], kind="stable")[:num_votes]]] = 1.0
     return ballot
 
 
 @dataclass(frozen=True)
-class VoteState:
+class VoteState(Gathered):
     """The server's state.
 
     Parameters
     ----------
-    space, agents : the search space; agents of the registration
     seed : of the list of configurations, which agents draw themselves
-    progress, attendance : every agent's next trial; which agents answer
-    votes : agent -> its votes with its noise `(P,)`; empty with secure sums
-    total : the sum of all votes, from a secure sum
-    asked, answered : agents that were asked for their votes; those that replied
-    tally : the sum of the votes `(P,)`, after the vote
-    winner : place of the winner in the list; None: there is none yet
-    closed : whether the vote failed, so that there will be no winner
+    asked : agents that were asked for their votes
+    tally, winner : the sum of the votes `(P,)` and its place in the list; None: there is none yet
     announced : whether agents were told the winner
     """
 
-    space: SearchSpace
-    agents: tuple[str, ...]
-    seed: int
-    progress: Progress = field(default_factory=Progress)
-    attendance: Attendance = field(default_factory=Attendance)
-    votes: Mapping[str, Array] = field(default_factory=dict)
-    total: Array | None = None
+    seed: int = 0
     asked: frozenset[str] = frozenset()
-    answered: frozenset[str] = frozenset()
     tally: Array | None = None
     winner: int | None = None
-    closed: bool = False
     announced: bool = False
 
 
@@ -203,14 +180,10 @@ class DPVote(Algorithm[VoteState]):
         return math.sqrt(2.0 * self.num_votes)
 
     def own_noise(self, num_members: int) -> float:
-        """Return the noise multiplier of one agent's part of the noise.
+        """Return the noise multiplier of one agent's part of the noise in a group; 1 member: it votes alone.
 
         Every sum that can be opened holds at least `t` members (`keys.threshold`). Each adds noise of the
         variance `z^2 / t`, so their sum has at least `z^2`.
-
-        Parameters
-        ----------
-        num_members : members of its group, this agent included; 1: it votes alone
         """
         shared = self.secure_sums and num_members > 1
         sharing = keys.threshold(num_members, self.secure_sums) if shared else 1
@@ -227,7 +200,7 @@ class DPVote(Algorithm[VoteState]):
     # -- the server's half ---------------------------------------------------------------------
 
     def init(self, federation: Federation, rng: np.random.Generator) -> VoteState:
-        return VoteState(federation.space, federation.agents, int(rng.integers(2**31)))
+        return VoteState(federation.space, federation.agents, seed=int(rng.integers(2**31)))
 
     def ask(
         self,
@@ -265,58 +238,39 @@ class DPVote(Algorithm[VoteState]):
     def tell(self, state: VoteState, phase: Phase, replies: Replies) -> VoteState:
         if phase is not Phase.TRAIN:
             return state
-        received = dict(state.votes)
-        for agent, report in replies.items():
-            if "votes" in report.arrays and agent in state.asked:
-                received[agent] = floats(report.arrays["votes"])
-        return replace(
-            state,
-            progress=state.progress.advance(replies),
-            attendance=state.attendance.tell(replies),
-            votes=received,
-            total=replies.sum("votes") if self.secure_sums and replies.sums else state.total,
-            closed=state.closed or replies.failed,
-            answered=state.answered.union(a for a, r in replies.items() if r.trial + 1 == self.num_configs),
-        )
+        answered = any(report.trial + 1 == self.num_configs for report in replies.values())
+        return state.hear(replies, ("votes",), answered)
 
     def _count(self, state: VoteState) -> VoteState:
         """Return the state with the winner, once votes or their sum have come."""
         if state.winner is not None or state.closed:
             return state
-        agents = sorted(state.votes, key=natural_key)  # sums of floats depend on the order
-        if state.total is None and not agents:
-            return replace(state, closed=bool(state.answered))  # nobody voted, or there was no sum
-        tally = state.total if state.total is not None else np.sum([state.votes[a] for a in agents], axis=0)
+        if not state.parts:
+            return replace(state, closed=state.answered)  # nobody voted, or there was no sum
+        tally = np.sum([votes for (votes,) in state.parts], axis=0)
         places = first_places(listed_points(state.space, self.num_configs, state.seed))
         distinct = places == np.arange(self.num_configs)
         return replace(state, tally=tally, winner=int(np.argmax(np.where(distinct, tally, -np.inf))))
 
     def finished(self, state: VoteState) -> bool:
-        missed = state.attendance.missed
-        known = {*state.agents, *state.progress.next_trial}
-        gone = [agent for agent in known if missed.get(agent, 0) >= MAX_MISSED]
-        return state.winner is not None or state.closed or (len(gone) == len(known) and bool(state.asked))
+        return state.winner is not None or state.closed or (bool(state.asked) and not state.waits_for(()))
 
     def results(self, state: VoteState) -> ServerResults:
+        """Return epsilon, and after the vote the winner and the sum of the votes with their noise."""
         count = int(bool(state.asked))
         noise = "distributed" if self.secure_sums else "local"
-        noise_spent = ServerResults.of_noise(noise, self.epsilon(count), self.delta, {"messages": count})
-        return replace(noise_spent, found=self.found(state))
-
-    def found(self, state: VoteState) -> dict[str, object]:
-        """Return the winner and the sum of the votes, with their noise; empty before the vote."""
+        spent = ServerResults.of_noise(noise, self.epsilon(count), self.delta, {"messages": count})
         if state.winner is None or state.tally is None:
-            return {}
+            return spent
         points = listed_points(state.space, self.num_configs, state.seed)
-        return {"shared": state.space.decode(points[state.winner]), "votes": state.tally.tolist()}
+        found = {"shared": state.space.decode(points[state.winner]), "votes": state.tally.tolist()}
+        return replace(spent, found=found)
 
     def progress_lines(self, state: VoteState, before: VoteState) -> list[str]:
         """Return a log line when there is a winner."""
         if state.winner is None or before.winner is not None:
             return []
-        return [f"one configuration for all agents: {self.found(state)['shared']}"]
-
-    # -- secure sums ---------------------------------------------------------------------------
+        return [f"one configuration for all agents: {self.results(state).found['shared']}"]
 
     @property
     def largest_vote(self) -> float:

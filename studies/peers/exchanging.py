@@ -1,18 +1,19 @@
-"""The server of comparators whose agents tell something in a report and are told something in a task."""
+"""The servers of comparators whose agents tell something after each trial, or once for one configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from fbo_flower.algorithms.bandits.base import MAX_MISSED, Attendance
 from fbo_flower.algorithms.ei.local import LocalEI
 from fbo_flower.algorithms.messages import Content, Replies
 from fbo_flower.algorithms.protocol import Progress
-from fbo_flower.algorithms.records import Federation, Phase, Task
+from fbo_flower.algorithms.records import Array, Federation, Phase, Task, floats, natural_key
 from fbo_flower.algorithms.senders import once_per_trial
 from fbo_flower.space import SearchSpace
 
@@ -73,3 +74,56 @@ class Exchanging(LocalEI[Told]):
             if all(value is not None for value in vars(content).values()):
                 messages[agent] = report.trial + report.num_trials, content
         return replace(state, progress=state.progress.advance(reports), messages=messages)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The server's state of comparators that give all agents one configuration after one exchange.
+
+    Parameters
+    ----------
+    space, agents : the search space; agents of the registration
+    progress, attendance : every agent's next trial; which agents answer
+    told, total : agent -> arrays of its report; with secure sums only their total
+    answered : whether an agent that was asked for them has replied, with or without them
+    closed : whether the exchange failed, so that there will be no configuration
+    """
+
+    space: SearchSpace
+    agents: tuple[str, ...]
+    progress: Progress = field(default_factory=Progress)
+    attendance: Attendance = field(default_factory=Attendance)
+    told: Mapping[str, tuple[Array, ...]] = field(default_factory=dict)
+    total: tuple[Array, ...] | None = None
+    answered: bool = False
+    closed: bool = False
+
+    def hear(self, replies: Replies, names: Sequence[str], answered: bool) -> Self:
+        """Return the state after replies with arrays of these names; `answered` is of these replies."""
+        new = {
+            agent: tuple(floats(report.arrays[name]) for name in names)
+            for agent, report in replies.items()
+            if report.arrays.keys() >= set(names)
+        }
+        summed = bool(replies.groups)
+        return replace(
+            self,
+            progress=self.progress.advance(replies),
+            attendance=self.attendance.tell(replies),
+            told={**self.told, **new},
+            total=tuple(replies.sums[name] for name in names) if summed else self.total,
+            answered=self.answered or answered,
+            closed=self.closed or replies.failed,
+        )
+
+    @property
+    def parts(self) -> list[tuple[Array, ...]]:
+        """Return the total, or what each agent told in their order, on which sums of floats depend."""
+        each = [self.told[agent] for agent in sorted(self.told, key=natural_key)]
+        return each if self.total is None else [self.total]
+
+    def waits_for(self, done: Collection[str]) -> bool:
+        """Return whether an agent that has not fallen silent for good is not done."""
+        missed = self.attendance.missed
+        known = {*self.agents, *self.progress.next_trial}
+        return any(agent not in done and missed.get(agent, 0) < MAX_MISSED for agent in known)

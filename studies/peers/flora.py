@@ -2,15 +2,12 @@
 
 An agent spends its local budget with the steps of `ei`. Then it sends a regression of its values, as two sums
 over its observations in random features that all agents share. The server combines the regressions to one
-surface (`combined`), maximises it, and sends the maximiser to all agents, which
-evaluate it as their last trial.
+surface (`combined`) and sends its maximiser to all agents, which evaluate it as their last trial. A late
+agent that finds the configuration decided evaluates it first, and nothing else.
 
-The sums `Phi^T Phi` and `Phi^T y` carry a regression as plain numbers; a pickled model would carry code. They
-also determine the agent's points and values, so one agent's sums leave it only if its operator discloses
-its trials. For `combine = "single"` and "uncertainty" the server needs only their totals, which secure sums
-give it without that consent.
-
-A late agent that finds the configuration decided evaluates it first, and nothing else.
+One agent's sums determine its points and values, so they leave it only if its operator discloses its trials.
+For `combine = "single"` and "uncertainty" the server needs only their totals, which secure sums give it
+without that consent.
 
 With features `phi (M,)` of norm 1, agent `k` with `n_k` observations sends `G_k = Phi_k^T Phi_k` and
 `b_k = Phi_k^T y_k`, which suffice for ridge regressions. After [Zhou2021]:
@@ -29,19 +26,16 @@ optimization for federated learning, 2021.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from fbo_flower.algorithms import check_integer, check_number
-from fbo_flower.algorithms.bandits.base import MAX_MISSED, Attendance
 from fbo_flower.algorithms.ei.local import LocalEI
 from fbo_flower.algorithms.messages import Content, Replies, real, summable
 from fbo_flower.algorithms.options import check_choice, check_secure_sums
-from fbo_flower.algorithms.protocol import Progress
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -52,92 +46,49 @@ from fbo_flower.algorithms.records import (
     Task,
     Trials,
     floats,
-    natural_key,
 )
 from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.algorithms.search import search
-from fbo_flower.algorithms.senders import drawn_features, once_per_trial
+from fbo_flower.algorithms.senders import drawn_features
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
 from fbo_flower.space import SearchSpace
+from studies.peers.exchanging import Gathered
 
 COMBINATIONS = ("single", "uncertainty", "max-min", "average")
+Sums = tuple[Array, ...]  # `G_k`, packed as `(M (M + 1) / 2,)`, and `b_k (M,)`
 
 
 @dataclass(frozen=True)
-class Lowest:
-    """The smallest of several linear functions of the features, a `Differentiable`.
-
-    Parameters
-    ----------
-    weights : `(K, M)`, a row per function
-    """
+class Surface:
+    """A function of the features, a `Differentiable`; `at(phi)` returns its value and slope at features."""
 
     features: RandomFeatures
-    weights: Array
+    at: Callable[[Array], tuple[float, Array]]
 
     def __call__(self, z: Array, /) -> Array:
-        return np.asarray((self.features(z) @ self.weights.T).min(axis=1), dtype=np.float64)
-
-    def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(n,)` and gradients `(n, F)` of the function that is the smallest at each point."""
-        lowest = np.argmin(self.features(z) @ self.weights.T, axis=1)
-        values, gradients = np.empty(len(z)), np.empty_like(z)
-        for k in np.unique(lowest):
-            rows = lowest == k
-            values[rows], gradients[rows] = self.features.value_and_gradient(z[rows], self.weights[k])
-        return values, gradients
-
-
-@dataclass(frozen=True)
-class LowerBound:
-    """`phi^T nu - a sqrt(phi^T S phi)`, a `Differentiable`.
-
-    Parameters
-    ----------
-    weights : `nu (M,)`
-    covariance : `S (M, M)`, positive definite
-    caution : `a`
-    """
-
-    features: RandomFeatures
-    weights: Array
-    covariance: Array
-    caution: float
-
-    def __call__(self, z: Array, /) -> Array:
-        phi = self.features(z)
-        stddev = np.sqrt(np.einsum("ij,jk,ik->i", phi, self.covariance, phi))
-        return np.asarray(phi @ self.weights - self.caution * stddev, dtype=np.float64)
+        return np.array([self.at(phi)[0] for phi in self.features(z)], dtype=np.float64)
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
         """Return values `(n,)` and gradients `(n, F)`."""
-        values, gradients = np.empty(len(z)), np.empty_like(z)
-        for row, phi in enumerate(self.features(z)):
-            towards = self.covariance @ phi  # d(phi^T S phi) = 2 (S phi)^T dphi
-            stddev = float(np.sqrt(phi @ towards))
-            slope = self.weights - (self.caution / stddev) * towards
-            value, gradient = self.features.value_and_gradient(z[row : row + 1], slope)
-            # the slope is that of the bound; its value counts the deviation once: phi^T S phi / s = s
-            values[row], gradients[row] = value[0], gradient[0]
-        return values, gradients
+        slopes = [self.at(phi)[1] for phi in self.features(z)]
+        parts = [self.features.value_and_gradient(x[None], w) for x, w in zip(z, slopes, strict=True)]
+        return self(z), np.concatenate([gradient for _, gradient in parts])
 
 
 def combined(
-    combine: str, features: RandomFeatures, sums: Sequence[tuple[Array, Array]], ridge: float, caution: float
+    combine: str, features: RandomFeatures, sums: Sequence[Sums], ridge: float, caution: float
 ) -> Differentiable:
     """Return the combined surface.
 
     Parameters
     ----------
     combine : one of `COMBINATIONS`
-    sums : `(G_k, b_k)` of every agent, `G_k` packed by `statistics`; "single" and "uncertainty" need
-        only their total
-    ridge : `r`, positive
-    caution : `a`
+    sums : of every agent; "single" and "uncertainty" need only their total
+    ridge, caution : `r`, positive; `a`
     """
     if combine in ("single", "uncertainty"):
         gram, moment = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
@@ -145,22 +96,28 @@ def combined(
         if combine == "single":
             return LinearFunction(features, weights)
         matrix = unpack_symmetric(gram, len(moment)) + ridge * np.eye(len(moment))
-        return LowerBound(features, weights, ridge * cholesky(matrix).inverse(), caution)
+        covariance = ridge * cholesky(matrix).inverse()
+
+        def bound(phi: Array) -> tuple[float, Array]:
+            towards = covariance @ phi  # d(phi^T S phi) = 2 (S phi)^T dphi
+            stddev = float(np.sqrt(phi @ towards))
+            return float(phi @ weights) - caution * stddev, weights - (caution / stddev) * towards
+
+        return Surface(features, bound)
     each = np.array([ridge_weights(gram, moment, ridge) for gram, moment in sums])
-    if combine == "max-min":
-        return Lowest(features, each)
-    counts = np.array([float(np.trace(unpack_symmetric(gram, len(moment)))) for gram, moment in sums])
-    return LinearFunction(features, np.asarray(counts @ each / counts.sum(), dtype=np.float64))
+    if combine == "average":
+        counts = np.array([float(np.trace(unpack_symmetric(gram, len(moment)))) for gram, moment in sums])
+        return LinearFunction(features, np.asarray(counts @ each / counts.sum(), dtype=np.float64))
+
+    def lowest(phi: Array) -> tuple[float, Array]:
+        values = each @ phi
+        return float(values.min()), each[values.argmin()]
+
+    return Surface(features, lowest)
 
 
-def statistics(phi: Array, y: Array) -> tuple[Array, Array]:
-    """Return a triangle of `Phi^T Phi`, packed as `(M (M + 1) / 2,)`, and `Phi^T y (M,)`.
-
-    Parameters
-    ----------
-    phi : `(n, M)`; `n` may be 0
-    y : `(n,)`
-    """
+def statistics(phi: Array, y: Array) -> Sums:
+    """Return the sums of features `phi (n, M)` and values `y (n,)`; `n` may be 0."""
     return pack_symmetric(phi.T @ phi), phi.T @ y
 
 
@@ -171,39 +128,22 @@ def ridge_weights(gram: Array, moment: Array, ridge: float) -> Array:
     return cholesky(matrix).solve(moment)
 
 
-Surface = tuple[Array, Array]  # packed `Phi^T Phi (M (M + 1) / 2,)` and `Phi^T y (M,)`
-
-
 @dataclass(frozen=True)
-class FloraState:
+class FloraState(Gathered):
     """The server's state.
 
     Parameters
     ----------
-    space, agents, features : the search space; agents of the registration; the shared random features
-    progress, attendance : every agent's next trial; which agents answer
-    surfaces : agent -> its surface; empty with secure sums
-    total : the sum of all surfaces, from a secure sum
-    answered : agents that were asked for a surface and replied, with or without one
+    features : the shared random features
     shared : the configuration for all agents `(D,)`; None: not decided yet
-    closed : whether the exchange failed, so that there will be none
     judged : agents that have evaluated it
-    sent : agent -> trial, and number of trials and arrays of its last task, so that a lost task is sent again
-        unchanged
+    sent : agent -> trial, number of trials and content of its last task: a lost one is sent again unchanged
     """
 
-    space: SearchSpace
-    agents: tuple[str, ...]
-    features: RandomFeatures
-    progress: Progress = field(default_factory=Progress)
-    attendance: Attendance = field(default_factory=Attendance)
-    surfaces: Mapping[str, Surface] = field(default_factory=dict)
-    total: Surface | None = None
-    answered: frozenset[str] = frozenset()
+    features: RandomFeatures = field(kw_only=True)
     shared: Array | None = None
-    closed: bool = False
     judged: frozenset[str] = frozenset()
-    sent: Mapping[str, tuple[int, tuple[int, dict[str, AnyArray]]]] = field(default_factory=dict)
+    sent: Mapping[str, tuple[int, tuple[int, Work]]] = field(default_factory=dict)
 
 
 NUM_CANDIDATES = 2048  # of the server's maximisation
@@ -229,7 +169,7 @@ _ONCE = {"repeats": False, "disclose": ("trials",)}  # an agent sends one surfac
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sums(Content):
+class Shared(Content):
     """A report: `Phi^T Phi`, packed, and `Phi^T y`."""
 
     gram: Annotated[Array | None, summable(_packed, bound=LARGEST, **_ONCE)] = None
@@ -271,7 +211,7 @@ class FLoRA(LocalEI[FloraState]):
 
     name: ClassVar[str] = "flora"
     task_content: ClassVar[type[Content]] = Work
-    report_content: ClassVar[type[Content]] = Sums
+    report_content: ClassVar[type[Content]] = Shared
     budget_option: ClassVar[str] = "budget"
 
     budget: int = 25
@@ -297,17 +237,12 @@ class FLoRA(LocalEI[FloraState]):
                 f"{self.combine!r}, which needs every agent's surface; set secure_sums=0"
             )
 
-    @property
-    def num_local(self) -> int:
-        """Return the number of local trials."""
-        return self.budget - 1
-
     # -- the server's half ---------------------------------------------------------------------
 
     def init(self, federation: Federation, rng: np.random.Generator) -> FloraState:
         space = federation.space
         features = drawn_features(self.num_features, self.lengthscale * space.breadth**0.5, space, rng)
-        return FloraState(space, federation.agents, features)
+        return FloraState(space, federation.agents, features=features)
 
     def ask(
         self,
@@ -320,74 +255,52 @@ class FLoRA(LocalEI[FloraState]):
         if phase is not Phase.TRAIN:
             return state, {}
         state = self._decide(state, rng)
-        waiting = [agent for agent in present if state.progress.of(agent) < self.num_local]
+        local = self.budget - 1
+        trials = {agent: state.progress.of(agent) for agent in present if agent not in state.judged}
+        waiting = [agent for agent, trial in trials.items() if trial < local]
+        asks = state.shared is None and not state.closed and not state.attendance.responsive(waiting)
         tasks: dict[str, Task] = {}
         sent = dict(state.sent)
-        asks = state.shared is None and not state.closed and not state.attendance.responsive(waiting)
-        for agent in present:
-            trial = state.progress.of(agent)
-            if agent in state.judged:
-                continue
-            if state.shared is not None or trial < self.num_local:
-                count, arrays = once_per_trial(sent, agent, trial, partial(self._content, state, trial))
-                tasks[agent] = Task(phase, server_round, trial, count, arrays)
+        for agent, trial in trials.items():
+            if state.shared is not None or trial < local:
+                if sent.get(agent, (-1,))[0] != trial:
+                    many = state.shared is None and trial == 0
+                    alone = min(self.num_initial, local) if many else 1
+                    sent[agent] = trial, (alone, Work(design=state.shared))
+                count, work = sent[agent][1]
             elif asks:
-                shared = Work(
-                    share=True, frequencies=state.features.frequencies, phases=state.features.phases
-                )
-                tasks[agent] = shared.task(phase, server_round, trial, 0)
+                features = state.features
+                count, work = 0, Work(share=True, frequencies=features.frequencies, phases=features.phases)
+            else:
+                continue
+            tasks[agent] = work.task(phase, server_round, trial, count)
         return replace(state, sent=sent, attendance=state.attendance.ask(tasks)), tasks
 
-    def _content(self, state: FloraState, trial: int) -> tuple[int, dict[str, AnyArray]]:
-        """Return number of trials and arrays of an agent's task."""
-        if state.shared is not None:
-            return 1, {"design": state.shared}
-        return (min(self.num_initial, self.num_local) if trial == 0 else 1), {}
-
     def tell(self, state: FloraState, phase: Phase, replies: Replies) -> FloraState:
-        surfaces, judged, answered = dict(state.surfaces), set(state.judged), set(state.answered)
+        judged = set(state.judged)
         for agent, report in replies.items():
-            trial, (_, arrays) = state.sent.get(agent, (-1, (0, {})))
-            if report.num_trials == 0:
-                answered.add(agent)
-            elif trial == report.trial and "design" in arrays:
+            trial, (_, work) = state.sent.get(agent, (-1, (0, Work())))
+            if report.num_trials and trial == report.trial and work.design is not None:
                 judged.add(agent)
-            if {"gram", "moment"} <= report.arrays.keys():
-                surfaces[agent] = floats(report.arrays["gram"]), floats(report.arrays["moment"])
-        total = None
-        if self.secure_sums and replies.sums:
-            total = replies.sums["gram"], replies.sums["moment"]
-        return replace(
-            state,
-            progress=state.progress.advance(replies),
-            attendance=state.attendance.tell(replies),
-            total=state.total if total is None else total,
-            closed=state.closed or replies.failed,
-            surfaces=surfaces,
-            judged=frozenset(judged),
-            answered=frozenset(answered),
-        )
+        answered = any(report.num_trials == 0 for report in replies.values())
+        state = state.hear(replies, ("gram", "moment"), answered)
+        return replace(state, judged=frozenset(judged))
 
     def _decide(self, state: FloraState, rng: np.random.Generator) -> FloraState:
         """Return the state with the shared configuration, once surfaces or their total have come."""
         if state.shared is not None or state.closed:
             return state
-        agents = sorted(state.surfaces, key=natural_key)  # sums of floats depend on the order
-        sums = [state.surfaces[agent] for agent in agents] if state.total is None else [state.total]
+        sums = state.parts
         if not sums:
             # nobody consented: without secure sums the exchange has taken place and brought nothing
-            return replace(state, closed=bool(state.answered) and not self.secure_sums)
+            return replace(state, closed=state.answered and not self.secure_sums)
         surface = combined(self.combine, state.features, sums, self.ridge, self.caution)
         nothing = np.empty((0, state.space.dimension))
         point = search(surface, state.space, nothing, nothing, NUM_CANDIDATES, 0.0, rng)
         return replace(state, shared=point[0])
 
     def finished(self, state: FloraState) -> bool:
-        if state.closed:
-            return True
-        missed = state.attendance.missed
-        known = {*state.agents, *state.progress.next_trial}
-        return bool(state.judged) and all(a in state.judged or missed.get(a, 0) >= MAX_MISSED for a in known)
+        return state.closed or (bool(state.judged) and not state.waits_for(state.judged))
 
     def results(self, state: FloraState) -> ServerResults | None:
         """Return the shared configuration; None before it is decided."""
@@ -414,10 +327,10 @@ class FLoRA(LocalEI[FloraState]):
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         if not Work.of(task).share or not agent_state.history.num_succeeded:
-            return Sums()
+            return Shared()
         x, y = self.observations(agent_state)
         gram, moment = statistics(_features(task)(x), y)
-        return Sums(gram=gram, moment=moment)
+        return Shared(gram=gram, moment=moment)
 
 
 def _features(task: Task) -> RandomFeatures:

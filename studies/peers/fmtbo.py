@@ -1,11 +1,10 @@
 """`fmtbo`, federated many-task Bayesian optimisation: hyperparameters shared by rank agreement [Zhu2024].
 
 An agent sends the hyperparameters of its Gaussian process, and how its model ranks public points. The server
-averages the hyperparameters for each agent over those that rank alike (`shared_hyperparameters`).
-The agent's acquisition mixes two models of its own observations, one with these global hyperparameters and
-one with its local ones (`LogMixtureImprovement`). No observation of another agent enters a model.
-
-Before others have sent anything, and with one agent, this is `ei`.
+averages the hyperparameters for each agent over those that rank alike. The agent's acquisition mixes two
+models of its own observations, one with these global hyperparameters and one with its local ones. No
+observation of another agent enters a model. Before others have sent anything, and with one agent, this is
+`ei`.
 
 Each of `N` agents ranks the same `P` points by its model's predictions. The dissimilarity of two rankings is
 
@@ -36,15 +35,7 @@ import numpy as np
 from fbo_flower.algorithms import check_integer, check_number
 from fbo_flower.algorithms.ei.local import KERNEL, PRIORS
 from fbo_flower.algorithms.messages import Content, real, whole
-from fbo_flower.algorithms.records import (
-    AgentState,
-    Array,
-    IntArray,
-    Task,
-    Trials,
-    floats,
-    natural_key,
-)
+from fbo_flower.algorithms.records import AgentState, Array, IntArray, Task, Trials, floats, natural_key
 from fbo_flower.algorithms.requests import Condition, Draws, Evaluation, Fit, Rng, compute
 from fbo_flower.algorithms.search import search
 from fbo_flower.errors import WireError
@@ -64,17 +55,6 @@ from fbo_flower.space import SearchSpace
 from studies.peers.exchanging import Exchanging, Told, Write
 
 
-def ranks_of(values: Array) -> IntArray:
-    """Return the rank of each of `P` values, 0 for the smallest; equal values in order.
-
-    >>> ranks_of(np.array([0.3, -1.0, 0.5])).tolist()
-    [1, 0, 2]
-    """
-    ranks = np.empty(len(values), dtype=np.int64)
-    ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
-    return ranks
-
-
 def dissimilarities(ranks: IntArray, own: IntArray) -> Array:
     """Return the dissimilarity `(N,)` of rankings `(N, P)` to one ranking `(P,)`.
 
@@ -85,28 +65,17 @@ def dissimilarities(ranks: IntArray, own: IntArray) -> Array:
     return np.asarray(3.0 * squares / (count**3 - count), dtype=np.float64)
 
 
-def shared_hyperparameters(theta: Array, dissimilarity: Array) -> tuple[Array, Array]:
-    """Return the weighted mean `(H,)` of hyperparameters `(N, H)`, and the weights `(N,)` with the sum 1.
+def shared_hyperparameters(theta: Array, dissimilarity: Array) -> Array:
+    """Return the weighted mean `(H,)` of logarithms of hyperparameters `(N, H)` for one of the agents.
 
-    Parameters
-    ----------
-    theta : logarithms of the agents' hyperparameters
-    dissimilarity : `(N,)`, to the agent that the mean is for; its own is 0
+    `dissimilarity` `(N,)` is to that agent; its own is 0.
     """
     weights = np.maximum(0.0, 1.0 - 2.0 * dissimilarity)
-    weights = weights / weights.sum()
-    return np.asarray(weights @ theta, dtype=np.float64), weights
+    return np.asarray((weights / weights.sum()) @ theta, dtype=np.float64)
 
 
 class LogMixtureImprovement:
-    """`log EI` of a mixture of posteriors, a `Differentiable`.
-
-    Parameters
-    ----------
-    posteriors : of the same function
-    weights : one each, positive, with the sum 1
-    best : value to improve on
-    """
+    """`log EI` of a mixture of posteriors of a function, with weights of the sum 1, a `Differentiable`."""
 
     def __init__(self, posteriors: Sequence[Posterior], weights: Sequence[float], best: float) -> None:
         self._posteriors, self._weights, self._best = posteriors, weights, best
@@ -197,7 +166,7 @@ class FMTBO(Exchanging):
             if agent not in state.messages or len(theta) < 2:
                 return Shared(seed=state.seed)
             unlike = dissimilarities(ranks, np.asarray(state.messages[agent][1].ranks))
-            return Shared(seed=state.seed, theta=shared_hyperparameters(theta, unlike)[0])
+            return Shared(seed=state.seed, theta=shared_hyperparameters(theta, unlike))
 
         return write
 
@@ -251,7 +220,8 @@ class FMTBO(Exchanging):
         x, y = self.observations(agent_state)
         posterior = gp.posterior(x, y, gp.Hyperparameters.from_array(KERNEL, theta))
         points = public_points(space, self.num_points, int(task.values["seed"]))
-        return Own(theta=theta, ranks=ranks_of(posterior.predict(space.features(points))[0]))
+        predicted = posterior.predict(space.features(points))[0]
+        return Own(theta=theta, ranks=np.argsort(np.argsort(predicted, kind="stable")))
 
 
 def public_points(space: SearchSpace, num_points: int, seed: int) -> Array:

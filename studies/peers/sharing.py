@@ -1,10 +1,9 @@
 """`share-best` and `share-random`: every fourth evaluation repeats another agent's best point, else `ei`.
 
-The dullest way to profit from others, and hard to beat where their objectives are alike: `share-best` repeats
-the best of all others' best points by raw values, `share-random` one of them drawn at random. Agents tell
-their best point and its value, so only those take part whose operators disclose trials; an agent without that
-consent still gets the points of others. With limits, an agent tells a point only if it holds its own; with
-several objectives it tells one of its front, drawn at random, and none counts as better than another.
+`share-best` repeats the best of all others' best points by raw values, `share-random` one of them drawn at
+random. Only agents whose operators disclose trials tell their best point; all get the points of others. With
+limits, an agent tells a point only if it holds its own; with several objectives it tells one of its front,
+drawn at random, and none counts as better than another.
 """
 
 from __future__ import annotations
@@ -17,15 +16,7 @@ import numpy as np
 
 from fbo_flower.algorithms import check_integer
 from fbo_flower.algorithms.messages import Content, real
-from fbo_flower.algorithms.records import (
-    AgentState,
-    Array,
-    Phase,
-    Task,
-    Trials,
-    floats,
-    natural_key,
-)
+from fbo_flower.algorithms.records import AgentState, Array, Phase, Task, Trials, floats, natural_key
 from fbo_flower.algorithms.requests import Rng
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.seeding import generator
