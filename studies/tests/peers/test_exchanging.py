@@ -194,6 +194,7 @@ def test_the_gradient_is_that_of_the_value():
 
 class TestShareBest(AlgorithmContract):
     reports_values = True
+    largest = 1e11
 
     def make(self):
         return ShareBest(**SMALL)
