@@ -82,7 +82,8 @@ class PerClient(Strategy):
             of, content = message.metadata, RecordDict(dict(message.content.items()))
             name = next(iter(content.config_records), "config")
             shared: Any = content.get(name, {})  # all messages have the same one
-            content[name] = ConfigRecord({**shared, **own})
+            values: dict[str, Any] = {**shared, **own}
+            content[name] = ConfigRecord(values)
             self._sent.append(
                 Message(content, of.dst_node_id, of.message_type, ttl=of.ttl, group_id=of.group_id)
             )
