@@ -444,14 +444,16 @@ def lines_of(part: Part, directory: Path) -> list[Line]:
                 repeats = mine.mean(axis=part.averaged)
                 at: Sequence[int | str] = [""] if mine.shape[2] == 1 else part.places_of(mine.shape[2])
                 numbers = [n.tolist() for n in (*mean_and_error(repeats), np.median(repeats, axis=0))]
+                size = (len(mine), mine.shape[1])
                 start = [
-                    Line(part.title, problem, row, metric, place, *mine.shape[:2], mean, error, median=middle)
+                    Line(part.title, problem, row, metric, place, *size, mean, error, median=middle)
                     for place, mean, error, middle in zip(at, *numbers, strict=True)
                 ]
                 compared = [other for other in others if metric in known.get(other, ())]
                 for other in compared:
-                    last = part.results(directory, problem, part.labels(other)[-1])[metric]
-                    found += _compared(part, start, by_seed, known[other][metric], other, last)
+                    last = part.labels(other)[-1]
+                    spread = known[other] if last == other else part.results(directory, problem, last)
+                    found += _compared(part, start, by_seed, known[other][metric], other, spread[metric])
                 found += [] if compared else start
     return found
 

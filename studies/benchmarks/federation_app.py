@@ -10,15 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvgM, Strategy
 
 from fbo_flower import Float, Int, Ordinal, SearchSpace
-from fbo_flower.federated import Clients, Judge, Run
-from fbo_flower.federated.effects import Effects
-from fbo_flower.federated.replies import Metric
-from fbo_flower.federated.step import Failure, Step, TrialRun
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation import InProcessGrid
 from studies.benchmarks.federation_data import Split, federation, new_model, pack, scores, train, unpack
@@ -120,31 +116,10 @@ def first_model(on: str, seed: int, stream: int) -> ArrayRecord:
     return new_model(federation(on, seed), seed if stream == 1 else seed + 1000 * stream)
 
 
-def whole_run(
-    on: str,
-    seed: int,
-    config: Mapping[str, Any],
-    stream: int,
-    make: Callable[[Mapping[str, Any]], Strategy] = build,
-) -> Iterator[tuple[float, TrialRun]]:
-    """Run a configuration with all clients; yield accuracy by the clients' judgement, round by round."""
-    grid = InProcessGrid(app(on, seed, stream), num_clients_of(on, seed))
-    run = TrialRun(lambda own: Run(make(own), first_model(on, seed, stream)), seed, stream, dict(config))
-    nodes = grid.get_node_ids()
-    step = Step(grid, Metric("accuracy"), Judge(), Clients(timeout=60.0), Effects(SPACE.names))
-    for server_round in range(1, ROUNDS + 1):
-        with single_thread():
-            result = step.run({stream: run}, {stream: server_round}, {stream: nodes}, nodes)[stream]
-        if isinstance(result, Failure):
-            yield float("-inf"), run
-            return
-        yield result.value, run
-
-
 def by_hand(
     on: str, seed: int, config: Mapping[str, Any], stream: int
 ) -> Iterator[tuple[float, list[np.ndarray]]]:
-    """Do what `whole_run` does without messages, three times as quickly; yield accuracy and model."""
+    """Do what a run does without messages, three times as quickly; yield accuracy and model of each round."""
     of = federation(on, seed)
     clients = of.clients
     model = unpack(of, first_model(on, seed, stream))
@@ -168,14 +143,16 @@ def quality(on: str, seed: int, config: Mapping[str, Any], make: Callable[..., S
     """Return the mean accuracy on the rows held out, of two models that are trained anew."""
     of, found = federation(on, seed), []
     for stream in (998, 999):
-        model = None
         if make is build:
-            for value, at in by_hand(on, seed, config, stream):
-                model = at if np.isfinite(value) else None
+            *_, (_, model) = by_hand(on, seed, config, stream)
         else:
-            for value, run in whole_run(on, seed, config, stream, make):
-                model = unpack(of, run.arrays) if np.isfinite(value) else None
-        found.append(of.worst if model is None else scores(model, of.held)[0])
+            grid, first = InProcessGrid(app(on, seed, stream), len(of.clients)), first_model(on, seed, stream)
+            sent = ConfigRecord(dict(config))
+            with single_thread():
+                result = make(config).start(grid, first, num_rounds=ROUNDS, train_config=sent)
+            model = unpack(of, result.arrays)
+        fine = all(np.isfinite(a).all() for a in model)
+        found.append(scores(model, of.held)[0] if fine else of.worst)
     return float(np.mean(found))
 
 

@@ -21,8 +21,7 @@ ROOMS = {
 OPEN = ("errors", "algorithms", "numerics", "reports", "secure")
 # what benchmarks take out of the middle of a run in order to measure it
 MEASURED = {
-    "fbo_flower.federated.effects", "fbo_flower.federated.proposals", "fbo_flower.federated.records",
-    "fbo_flower.federated.replies", "fbo_flower.federated.schedules", "fbo_flower.federated.step",
+    "fbo_flower.federated.proposals", "fbo_flower.federated.records", "fbo_flower.federated.schedules",
     "fbo_flower.simulation.ray_grid", "fbo_flower.strategies.exchange",
 }  # fmt: skip
 

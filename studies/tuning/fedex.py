@@ -42,6 +42,7 @@ from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.algorithms import check_integer, check_number
 from fbo_flower.algorithms.options import check_choice
+from fbo_flower.algorithms.records import natural_key
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.seeding import generator
@@ -170,8 +171,9 @@ class FedEx(PerClient):
         if self.state.entropy >= self.cutoff:
             rng = generator(self.seed, "fedex", "draw", server_round)
             chosen = rng.choice(len(self.points), len(nodes), p=self.state.theta)
-        self.applied = dict(zip(nodes, chosen.tolist(), strict=True))
-        return [self._space.decode(self.points[choice]) for choice in chosen]
+        # by name, because strategies list their clients in an order of chance
+        self.applied = dict(zip(sorted(nodes, key=natural_key), chosen.tolist(), strict=True))
+        return [self._space.decode(self.points[self.applied[node]]) for node in nodes]
 
     def learn(self, server_round: int, nodes: Sequence[str], losses: Array, weights: Array) -> None:
         """Move the distribution toward configurations with small losses, until it is fixed."""

@@ -81,9 +81,8 @@ class PerClient(Strategy):
         for message, own in zip(messages, chosen, strict=True):
             of, content = message.metadata, RecordDict(dict(message.content.items()))
             name = next(iter(content.config_records), "config")
-            shared: Any = content.get(name, {})  # all messages have the same one
-            values: dict[str, Any] = {**shared, **own}
-            content[name] = ConfigRecord(values)
+            changed: dict[str, Any] = {**content.config_records.get(name, {}), **own}  # all share one record
+            content[name] = ConfigRecord(changed)
             self._sent.append(
                 Message(content, of.dst_node_id, of.message_type, ttl=of.ttl, group_id=of.group_id)
             )
