@@ -15,7 +15,7 @@ HOMES = {  # name -> module, in which the experiment is EXPERIMENT
     "fts-landmine": "papers.fts.landmine",
     "fts-synthetic": "papers.fts.synthetic",
     "outputs": "papers.outputs",
-    "pne": "papers.pne.experiment",
+    "pne": "papers.pne",
     "rfms": "papers.rfms.experiment",
     "robustness": "papers.robustness",
     "peers": "benchmarks.peers",

@@ -43,10 +43,9 @@ class CuriousView:
     Parameters
     ----------
     means, covariances : the posteriors in its reports, in order
-    rows : `(T - 1, r)`, rows of the basis at the points that the server chose
+    rows, values : rows of the basis `(T - 1, r)` at the points that the server chose; secret: values there
     noise_variance, setting : the noise and the prior that all agents share
-    values : `(T - 1,)`, secret: the values at those points
-    points, first_values : `(6, 2)`, `(6,)`, secret: the points and values behind the first report
+    points, first_values : secret: the points and values behind the first report, `(6, 2)`, `(6,)`
     """
 
     means: list[Array]

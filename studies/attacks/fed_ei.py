@@ -86,13 +86,9 @@ def watched(problem: Problem, seed: int, num_rounds: int) -> dict[int, Owned]:
 
 
 def follow(sums: Sequence[Owned], weight: float) -> list[bool]:
-    """Return for each link whether both rows have one owner.
+    """Return for each link whether both rows have one owner; a row that finds none waits for the next sum.
 
-    A row that finds none in a sum, for instance because its owner's was lost, waits for the next one.
-
-    Parameters
-    ----------
-    weight : of squared differences of values, beside squared distances of points
+    `weight` is that of squared differences of values, beside squared distances of points.
     """
     scale = np.sqrt(np.append(np.ones(sums[0].rows.shape[1] - 1), weight))
     ends = [(row * scale, owner) for row, owner in zip(sums[0].rows, sums[0].owners, strict=True)]

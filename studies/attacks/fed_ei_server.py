@@ -390,11 +390,8 @@ def pairs(problem: Problem, seed: int, exact: bool = False) -> AttackResult:
     """Find which two rows are of one agent: those whose values explain the sums of moments best.
 
     Units turn two rows of one agent into its raw values, if its initial trials are both in the pool. All
-    pairings of one row each of the opening with one of the first search are tried.
-
-    Parameters
-    ----------
-    exact : the control: the rows are all agents' first and second trials, and the moments have no noise
+    pairings of one row each of the opening with one of the first search are tried. In the control, `exact`,
+    the rows are all agents' first and second trials, and the moments have no noise.
     """
     server, rng = HostileServer(problem, seed), np.random.default_rng(seed)
     noise = (1e-4, 1e-4) if exact else (trend.MEAN_NOISE, trend.LOG_NOISE)

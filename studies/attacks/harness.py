@@ -33,9 +33,7 @@ class AttackResult:
     Parameters
     ----------
     secret : what the agent keeps to itself, and the protection in use
-    error : the attacker's error, a root mean square or a share, see `unit`
-    guess : the error of a guess that uses no report
-    unit : unit of both errors
+    error, guess, unit : the attacker's error, that of a guess that uses no report, and the unit of both
     count : number of secrets that the attacker tried to recover
     how : how the guess is made
     """
@@ -49,14 +47,8 @@ class AttackResult:
 
 
 def compared(secret: str, errors: Any, guesses: Any, unit: str, how: str) -> AttackResult:
-    """Return an attack's errors beside those of guesses, both as root mean squares.
-
-    Parameters
-    ----------
-    guesses : errors of a guess, or their root mean square
-    """
-    count = int(np.size(errors))
-    return AttackResult(secret, rms(errors), rms(guesses), unit, count, how)
+    """Return an attack's errors beside those of guesses, both as root mean squares."""
+    return AttackResult(secret, rms(errors), rms(guesses), unit, int(np.size(errors)), how)
 
 
 def beside(secret: str, pairs: Sequence[tuple[float, float]], unit: str, how: str) -> AttackResult:

@@ -22,7 +22,7 @@ from studies.problems import CaliforniaMLP
 
 Options = Mapping[str, Any]
 
-NUM_AGENTS, MESH, NUM_INITIAL = 4, 20, 5
+NUM_AGENTS, NUM_INITIAL = 4, 5
 RANDOM = "random"
 FRAMEWORKS: dict[str, Options] = {
     "co-kg": {},
@@ -52,13 +52,13 @@ NETWORK_FRAMEWORKS = (
 
 
 def parts(quick: bool, directory: Path) -> list[Part]:
-    """Return all parts; quick: one seed of three rounds."""
-    rounds, draws = {"num_rounds": 3 if quick else 30}, {"num_draws": 8 if quick else 64}
+    """Return all parts; quick: one seed of three rounds on a small mesh."""
+    sizes = {"num_draws": 8 if quick else 64, "mesh": 8 if quick else 20}
     seeds, first = range(1 if quick else 12), next(iter(FUNCTIONS))
     rows = {s: list(FEWER_FRAMEWORKS if s in FEWER else FRAMEWORKS) for s in FUNCTIONS}
-    usual = {**rounds, **draws}
-    nets = NETWORKS if has_data(CaliforniaMLP(1, 0)) else NETWORKS[:1]
-    net = {**draws, "num_rounds": 3 if quick else 20, "epochs": {"num_epochs": 1} if quick else {}}
+    usual = {**sizes, "num_rounds": 3 if quick else 30}
+    nets = NETWORKS if has_data(CaliforniaMLP(1, 0)) and not quick else NETWORKS[:1]
+    net = {**sizes, "num_rounds": 3 if quick else 20, "epochs": {"num_epochs": 1} if quick else {}}
     shown: dict[str, Any] = {"baseline": "co-kg", "at": (3, 10, 20, 30), "first": 0}
     shown |= {"drawn": "best tried", "how": "log", "axis": "rounds"}
     return [
@@ -72,7 +72,13 @@ EXPERIMENT = Experiment("Co-KG and its comparators on two functions and two netw
 
 
 def run_one(
-    setting: str, row: str, seed: int, num_rounds: int, num_draws: int, epochs: Options | None = None
+    setting: str,
+    row: str,
+    seed: int,
+    num_rounds: int,
+    num_draws: int,
+    mesh: int,
+    epochs: Options | None = None,
 ) -> Arrays:
     """Run one framework: the warm-up, then `num_rounds` rounds with one trial per agent.
 
@@ -86,7 +92,7 @@ def run_one(
     made = make_problem(problem, NUM_AGENTS, seed, dict(epochs or {}))
     options: Options = {"num_initial": NUM_INITIAL}
     if row != RANDOM:
-        options = {"mesh": MESH, **options, **shared, "num_draws": num_draws, **FRAMEWORKS[row]}
+        options = {"mesh": mesh, **options, **shared, "num_draws": num_draws, **FRAMEWORKS[row]}
     study = runs.run(made, RANDOM if row == RANDOM else "co-kg", options, num_rounds + 1, seed)
     returned, best = differences(study, made, num_rounds + 1)
     return {"returned": returned[None], "best tried": best[None]}

@@ -4,10 +4,8 @@ Every agent evaluates all `P` configurations of a list and, with the last one, v
 votes of all agents are added by secure sums with distributed noise, and the configuration with most votes
 wins. One agent's votes are a vector of `k` ones, so replacing them changes a sum by at most `sqrt(2 k)`,
 whatever `P` is. With noise of the standard deviation `z sqrt(2 k)` the sum is a Gaussian mechanism with
-multiplier `z`, and the winner is computed from it.
-
-Noise is a discrete Gaussian on a grid of about `2^-40` votes (`numerics.discrete_noise`). A sum of discrete
-Gaussians is not exactly one, but for so fine a grid the difference is far below any `delta` [Kairouz2021].
+multiplier `z`, and the winner is computed from it. Noise is a discrete Gaussian on a grid of about `2^-40`
+votes; a sum of these is not exactly one, but the difference is far below any `delta` [Kairouz2021].
 
 [Liebenow2025] Liebenow, Peinemann, Mohammadi: DP-Hype: distributed differentially private hyperparameter
 search, arXiv 2510.04902.

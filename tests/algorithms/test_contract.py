@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from fbo_flower.algorithms import (
     TAF,
     Algorithm,
     CoKG,
+    Content,
     ExpectedImprovement,
     Fed1UCB,
     FedEI,
@@ -26,6 +27,7 @@ from fbo_flower.algorithms import (
     LocalPNE,
     RandomSearch,
     ThompsonSampling,
+    real,
 )
 from fbo_flower.algorithms.pne.gp import GPPNE
 from fbo_flower.algorithms.pne.racing import RacingPNE
@@ -125,6 +127,45 @@ class TestContract(AlgorithmContract):
 def test_options_break_nothing_that_every_algorithm_keeps(name):
     algorithm, attributes = VARIANTS[name]
     check_variant(algorithm, **attributes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secret(Content):
+    secret: Annotated[np.ndarray | None, real("D")] = None
+
+
+class Leaky(RandomSearch):
+    """Sends what it must not."""
+
+    name: ClassVar[str] = "leaky"
+    report_content: ClassVar[type[Content]] = Secret
+
+    def summarise(self, task, agent_state, rng):
+        return Secret(secret=agent_state.history.points[-1] + 0.0)
+
+
+class InPlace(RandomSearch):
+    """Writes into the server's state."""
+
+    name: ClassVar[str] = "in-place"
+
+    def tell(self, state, phase, reports):
+        new = state.advance(reports)
+        state.next_trial.update(new.next_trial)
+        return new
+
+
+@pytest.mark.parametrize(
+    ("kind", "test", "match"),
+    [
+        (Leaky, "test_no_report_repeats_the_history", r"agent 0, round 1.*reports_values"),
+        (InPlace, "test_nothing_that_is_handed_in_is_changed", r"\.next_trial: keys .* Do not write into"),
+    ],
+)
+def test_the_contract_catches_an_algorithm_that_breaks_it(kind, test, match):
+    case = type("Case", (AlgorithmContract,), {"make": lambda self: kind()})()
+    with pytest.raises(AssertionError, match=match):
+        getattr(case, test)()
 
 
 def test_leaks_sees_standardised_values_too():

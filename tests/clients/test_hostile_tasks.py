@@ -146,22 +146,13 @@ class GuardedSite:
         return 0.5, 80
 
 
-def send(role, task, site, **options):
-    """Return the scalars of a site's answer."""
-    agent = SiteAgent(site, SiteOptions(**options), SPACE, node(role=role), seed=7)
-    message = to_lists(sent("rfms", {}, task))
-    return (agent.evaluate if task.phase is Phase.EVALUATE else agent.fit)(*message)[2]
-
-
-def honest(role, num_trials=None, **changes):
-    """Return a task that is carried out, or one with changed arrays; None: without it."""
+def honest(role):
+    """Return a task that is carried out."""
     arrays = {
         "openbox": {"point": POINT}, "curator": {"point": POINT, "model": MODEL},
         "lockbox": {"model": MODEL, "manifest": digest(MODEL)[None]},
     }[role]  # fmt: skip
-    kept = {k: v for k, v in {**arrays, **changes}.items() if v is not None}
-    number = int(role != "lockbox") if num_trials is None else num_trials
-    return Task(PHASES[role], 1, 0, number, kept)
+    return Task(PHASES[role], 1, 0, int(role != "lockbox"), arrays)
 
 
 @st.composite
@@ -185,7 +176,9 @@ def test_whatever_a_task_says_a_site_keeps_to_its_space_and_its_role(role):
         site = GuardedSite()
         asked += 1
         with np.errstate(all="ignore"), suppress(Exception):  # Flower answers with an error
-            send(role, task, site)
+            agent = SiteAgent(site, SiteOptions(), SPACE, node(role=role), seed=7)
+            message = to_lists(sent("rfms", {}, task))
+            (agent.evaluate if task.phase is Phase.EVALUATE else agent.fit)(*message)
         assert all(inside(config) for config in site.configs)
         assert len(site.configs) + len(site.models) <= 1
         assert not (site.configs and role != "openbox")
@@ -195,4 +188,4 @@ def test_whatever_a_task_says_a_site_keeps_to_its_space_and_its_role(role):
     hostile()
     assert asked >= 100
     assert trained > 0 or role != "openbox", "else this would prove nothing"
-    assert judged > 0 or role != "curator", "else this would prove nothing"
+    assert judged > 0 or role == "openbox", "else this would prove nothing"

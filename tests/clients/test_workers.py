@@ -2,7 +2,6 @@
 
 import math
 import os
-import pickle
 import signal
 import threading
 import time
@@ -26,7 +25,7 @@ from fbo_flower.clients.memory import StateMemory
 from fbo_flower.clients.objective import Job, ObjectiveContext
 from fbo_flower.clients.pruning import CurveBook, Pruning
 from fbo_flower.clients.workers import Worker, WorkerPool, pickled, pool_of
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, WrongTypeError
 from fbo_flower.storage import agent_journal
 from fbo_flower.storage.agent_journal import AgentJournal
 
@@ -197,6 +196,8 @@ def troubled(meeting):
             case -6.0:
                 np.ones((2, 2)) @ np.ones((2, 2))
                 return float(max(info["num_threads"] for info in threadpoolctl.threadpool_info()))
+            case -8.0:
+                return None
             case -7.0:
                 return float(context.rng.random() + context.trial)
         return float(config["x"])
@@ -224,6 +225,8 @@ def test_a_worker_that_dies_costs_its_own_trial_and_others_have_the_values_that_
     assert [number for number, error in enumerate(errors) if error] == [2]
     assert "in objective" in errors[2][1]
     assert len(pool.idle) <= 2
+    with pytest.raises(WrongTypeError, match="got None"):  # each trial would return it
+        ran(pool, -8.0)
 
 
 def slow_left(config, context):
@@ -244,23 +247,13 @@ def test_trials_that_wait_for_each_other_are_under_way_at_once_in_other_processe
     assert float(os.getpid()) not in processes
 
 
-class Unloadable:
-    """Is pickled, and cannot be unpickled."""
-
-    def __reduce__(self):
-        return os.path.getsize, ("/no/such/file",)
-
-    def __call__(self, config, context):
-        return 0.0
-
-
 def test_an_objective_that_cannot_be_pickled_or_loaded_is_an_error_of_the_settings():
     lock = threading.Lock()
     for given in ({"num_parallel": 2}, {"trial_timeout": 2.0}):
         with pytest.raises(ConfigError, match=r"objective: expected what can be pickled.*lock"):
             client_app(lambda config, context: float(lock.locked()), SPACE, **given)
-    with pytest.raises(ConfigError, match=r"a worker process can load, .* No such file"):
-        ran(WorkerPool(pickle.dumps(Unloadable())), 0.0)
+    with pytest.raises(ConfigError, match=r"a worker process can load, .* UnpicklingError"):
+        ran(WorkerPool(b"no pickle"), 0.0)
     assert pool_of(NOISY) is pool_of(NOISY) is not pool_of(REPEATING)
 
 

@@ -7,7 +7,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import crafted_models
 import numpy as np
 import pytest
 from crafted_models import X, Y, forest, linear, svm, tree, wild_child, with_tree_array
@@ -175,26 +174,24 @@ def test_threads_share_the_child_one_after_the_other():
 def test_a_fork_takes_a_child_of_its_own_and_a_child_ends_with_its_parent():
     code = """
 import os, sys
-sys.path.insert(0, sys.argv[1])
-from crafted_models import X, pack, tree
-from fbo_flower.models import predict, sandbox
-predict(pack(tree()), X)
+from fbo_flower.models import sandbox
+sandbox._CHILD.boot = sys.argv[1]
+sandbox.confinement()
 before = sandbox._CHILD.child.process.pid
 child = os.fork()
 if child == 0:
-    sandbox._CHILD.boot = sys.argv[2]
-    predict(pack(tree()), X)
+    sandbox.confinement()
     assert sandbox._CHILD.child.process.pid != before
     sandbox._CHILD.close()
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
-predict(pack(tree()), X)
+sandbox.confinement()
 assert sandbox._CHILD.child.process.pid == before
 print(before, flush=True)
 os._exit(0)  # without any clean-up
 """
-    here = os.path.dirname(crafted_models.__file__)
-    command = [sys.executable, "-c", code, here, ZEROS]
+    light = "; worker.PRELOADED, worker.EXPORTED, worker._warm_up = (), {}, int; worker.main()"
+    command = [sys.executable, "-c", code, BOOT + light]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     pid = int(done.stdout)

@@ -17,7 +17,6 @@ from federation import Recording, agents, hill, log_lines
 from waiting import Clock, wait_until
 
 from fbo_flower.algorithms.records import Trials
-from fbo_flower.cli import main as cli
 from fbo_flower.errors import JournalError, WireError
 from fbo_flower.storage import agent_journal, files
 from fbo_flower.storage.agent_journal import AgentJournal, read_ledger
@@ -298,15 +297,3 @@ def test_the_ledger_is_what_a_tap_on_the_line_hears(tmp_path, disclose):
         sources = [r.source for r in read.rows if r.name == "weights"]
         assert sources == [f"{n} evaluations" for n in (3, 4, 5, 6)]
         assert {"agent", "space", "digest", "version", "time"} <= set(read.registration)
-
-
-def test_the_command_says_in_words_what_left(tmp_path, capsys):
-    FTS(num_agents=2, seed=3, num_candidates=16).start(agents(2, journals=tmp_path), num_rounds=2)
-    assert cli.run(["ledger", str(tmp_path), "--rounds"]) == 0
-    text = capsys.readouterr().out
-    assert text.count("Agent ") == 2
-    for said in ("Values:", "round  phase", "disclosed.points"):
-        assert said in text
-    num_bytes = sum(row.num_bytes for row in read_ledger(tmp_path / "agent-1.db").rows)
-    assert f"{num_bytes / 1000:.1f} kB" in text
-    assert cli.run(["ledger", str(tmp_path / "empty")]) != 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Context, RecordDict
+from agents import node
 from processes import ROOT
 
 from fbo_flower import Float, Optimizer, SearchSpace, Study
@@ -62,10 +62,6 @@ def test_a_label_that_cannot_be_shown_is_refused(label):
 
 
 # -- paths --------------------------------------------------------------------------------------------------
-
-
-def node(**settings):
-    return Context(0, 0, settings, RecordDict(), {})
 
 
 EXPANDED = {

@@ -38,8 +38,8 @@ VARIANTS: Variants = {
 
 
 def parts(quick: bool, directory: Path) -> list[Part]:
-    """Return the comparison; quick: 1 start, 4 fields and 5 iterations."""
-    common = {"num_iterations": 5 if quick else 50, "num_fields": 4 if quick else NUM_FIELDS}
+    """Return the comparison; quick: 1 start, 2 fields and 5 iterations."""
+    common = {"num_iterations": 5 if quick else 50, "num_fields": 2 if quick else NUM_FIELDS}
     clipped = [name for name in VARIANTS if name.endswith(" clip") and name != "ts clip"]
     return [
         Part(

@@ -48,11 +48,12 @@ def variants() -> dict[str, dict[str, Any]]:
 
 
 def parts(quick: bool, directory: Path) -> list[Part]:
-    """Return the comparison; quick: 1 function, 1 start and 10 iterations."""
+    """Return the comparison; quick: 1 function, 1 difference, 1 start, 10 iterations."""
     size = {"num_starts": 1 if quick else 5, "num_iterations": 10 if quick else 50}
+    problems, functions = list(DIFFERENCES)[: 1 if quick else 2], range(1 if quick else 5)
     return [
         Part(
-            "simple regret", run_function, list(DIFFERENCES), list(variants()), range(1 if quick else 5),
+            "simple regret", run_function, problems, list(variants()), functions,
             {"directory": str(directory), **size}, "ts", joint=True, at=(0, 3, 5, 10, 20, 30, 50), first=0,
             drawn="regret", how="log",
         )
@@ -61,7 +62,7 @@ def parts(quick: bool, directory: Path) -> list[Part]:
 
 def prepare(directory: Path, parts: Sequence[Part], num_workers: int, on_job: OnJob | None) -> None:
     """Let the other agents tune alone, whose observations the runs read."""
-    work = [job(observe, title, function) for title in DIFFERENCES for function in parts[0].seeds]
+    work = [job(observe, title, function) for title in parts[0].problems for function in parts[0].seeds]
     run_jobs(work, directory, num_workers, on_job, "prior observations")
 
 

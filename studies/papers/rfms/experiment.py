@@ -54,7 +54,7 @@ def source(key: Key) -> str:
 
 def parts(quick: bool, directory: Path) -> list[Part]:
     """Return the methods on all tables and by source, and the criteria."""
-    keys, size = tables(quick), Size(6, 14, 40) if quick else Size()
+    keys, size = tables(quick), Size(6, 10, 40) if quick else Size()
     common = {"keys": keys, "directory": str(directory), "num_replications": 1 if quick else 20, "size": size}
     ranges, first = {"all": range(len(keys))}, 0
     for name, group in groupby(keys, source):

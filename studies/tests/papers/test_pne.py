@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.numerics.bandits import elimination, hct, partition, ucb
+from fbo_flower.numerics.bandits import elimination, partition, ucb
 from fbo_flower.numerics.bandits.elimination import NEVER
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import make_problem, simulate
-from studies.papers.pne import experiment as pne
-from studies.papers.pne.reference import pull_many
+from studies.papers import pne
 
 
 class PlainPNE:
@@ -151,14 +150,3 @@ def test_a_client_alone_has_its_own_function_and_optimum():
     assert alone.optimum(0) == whole.optimum(7)
     values = [whole.true_value({"x": 0.3}, client) for client in range(10)]
     assert alone.true_value({"x": 0.3}, 0) == values[7] != values[0]
-
-
-def test_many_pulls_of_hct_at_once_are_those_one_by_one():
-    def value(depth, index):
-        return float(0.5 + 0.4 * np.sin(13 * partition.centre(depth, index, 2)).prod())
-
-    whole, steps = hct.Tree(hct.HCTOptions(2)), hct.Tree(hct.HCTOptions(2))
-    noise = np.random.default_rng(1).uniform(-0.1, 0.1, 1500)
-    for cell, e in zip(pull_many(whole, 1500, value, noise).tolist(), noise, strict=True):
-        assert steps.select() == cell
-        steps.learn(cell, value(steps.depth[cell], steps.index[cell]) + e)

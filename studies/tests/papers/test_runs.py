@@ -90,10 +90,9 @@ def test_noise_of_differential_privacy_has_its_epsilon():
 # -- co-kg ---------------------------------------------------------------------------------------
 
 
-def test_frameworks_start_from_the_same_points(monkeypatch):
-    monkeypatch.setattr(cokg, "MESH", 8)
+def test_frameworks_start_from_the_same_points():
     names = ("co-kg", "no-collaboration", "product", "random")
-    found = {name: cokg.run_one("f1", name, 0, 2, 8)["best tried"][0] for name in names}
+    found = {name: cokg.run_one("f1", name, 0, 2, 8, 8)["best tried"][0] for name in names}
     assert len({found[name][0] for name in names[:3]}) == 1
     for curve in found.values():
         assert (np.diff(curve) <= 0).all()

@@ -39,11 +39,6 @@ def same_trials(one: Any, two: Any, num_agents: int, num_rounds: int = 6) -> Non
         np.testing.assert_array_equal(first[agent].points, second[agent].points)
 
 
-def best_values(algorithm: Any, num_rounds: int, **given: Any) -> list[float]:
-    """Return the best value of each agent after some rounds."""
-    return [h.values.max() for h in Run.begin(algorithm, **given).steps(num_rounds).histories().values()]
-
-
 def assert_slopes(function: Any, points: Iterable[np.ndarray], error: float) -> None:
     """Assert that gradients are those of the values."""
     for z in points:

@@ -45,12 +45,12 @@ SMALL = ["gp", "gp, alone", "racing", "hct", "pf-pne", "random"]
 
 
 def parts(quick: bool, directory: Path) -> list[Part]:
-    """Return a part for each budget; quick: tens and hundreds of pulls, two functions, one seed."""
-    functions, small = FUNCTIONS[:4], [20] if quick else [50, 200]
-    budgets = {**dict.fromkeys(small, SMALL), (300 if quick else 100_000): LARGE}
+    """Return a part for each budget; quick: tens and hundreds of pulls of one function, one seed."""
+    functions, small = FUNCTIONS[:4], [10] if quick else [50, 200]
+    budgets = {**dict.fromkeys(small, SMALL), (200 if quick else 100_000): LARGE}
     found = []
     for budget, rows in budgets.items():
-        names = functions[1:3] if quick else functions if rows is SMALL else FUNCTIONS
+        names = functions[2:3] if quick else functions if rows is SMALL else FUNCTIONS
         seeds = range(300, 312) if rows is SMALL else range(200, 210)  # smaller ones served to design racing
         pairs = [("racing", "racing, alone")] if rows is LARGE else []
         found.append(
