@@ -38,7 +38,7 @@ studies: $(VENV)/.installed-dev  ## test studies/: papers, attacks, comparators,
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup studies/tests
 
 kill: $(VENV)/.installed-dev  ## kill server and agents at every write of their journals; minutes
-	@$(BIN)/python -m pytest -m kill -s tests/kill
+	@$(BIN)/python -m pytest -m kill -s tests/kill tests/federated
 
 check: $(VENV)/.installed-dev  ## ruff, mypy --strict, layering
 	@$(BIN)/ruff check .

@@ -1,9 +1,12 @@
 """A server that dies at a write goes on with the round in which it was, to the same result.
 
-The death is an exception that nothing catches; `tests/kill` kills processes at writes of the same journals.
+In this process the death is an exception. A SIGKILL needs a fork of it, so that nothing but files is left:
+`make kill` kills at every write of the journal and of the checkpoints, and at every message.
 """
 
+import os
 import random
+import signal
 from collections import Counter, OrderedDict, defaultdict, deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,10 +15,11 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, FedAvgM
+from forks import forked
 from toy_federation import SPACE, fedadam, fedavg, toy_app, toy_grid, toy_model, tune_flat, watched_writes
 
 from fbo_flower.errors import ConfigError, JournalError
-from fbo_flower.federated import Population
+from fbo_flower.federated import Population, TunedFederation
 from fbo_flower.federated.state import Checkpoints, restore, state_of
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 
@@ -224,3 +228,76 @@ def test_a_damaged_or_exchanged_checkpoint_is_refused(tmp_path):
     for wrong in (other, digest, "0" * 64):
         with pytest.raises(JournalError, match="undamaged"):
             store.get(wrong)
+
+
+# SIGKILL
+
+
+class Lines:
+    """A list of what clients have done, in a file, which outlives its process."""
+
+    def __init__(self, path, kill):
+        self.path, self.kill = path, kill
+
+    def append(self, entry):
+        append_line(self.path, entry[1])
+        if self.kill == ("message", len(lines(self.path))):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def append_line(path, text):
+    with open(path, "a") as file:
+        file.write(f"{text}\n")
+
+
+def lines(path):
+    return path.read_text().split() if path.exists() else []
+
+
+def run(case, directory, kill=None):
+    """Do what is left of a run, until its end or until it is killed."""
+    directory.mkdir(exist_ok=True)
+    writes = directory / "writes"
+
+    def at(what, done):
+        if not done:
+            append_line(writes, what)
+        if kill == ("committed" if done else "write", len(lines(writes))):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def work():
+        writes.unlink(missing_ok=True)
+        seen = Lines(directory / f"seen-{len(list(directory.glob('seen-*')))}", kill)
+        with watched_writes(at):
+            tune(directory, case, seen).save(directory / "result")
+
+    return forked(work, directory)
+
+
+def saved(directory):
+    return outcome(TunedFederation.load(directory / "result"))
+
+
+def said(directory):
+    """Return the kinds of the messages that the clients have had, over all processes."""
+    return [kind for path in directory.glob("seen-*") for kind in lines(path)]
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("case", CASES)
+def test_killed_at_every_write_and_message_a_run_comes_to_the_same_result(case, tmp_path):
+    assert run(case, tmp_path / "whole")
+    whole, messages = saved(tmp_path / "whole"), said(tmp_path / "whole")
+    writes = range(1, len(lines(tmp_path / "whole" / "writes")) + 1)
+    places = [(k, n) for n in writes for k in ("write", "committed")]
+    places += [("message", n) for n in range(1, len(messages) + 1)]
+    for number, kill in enumerate(places):
+        directory = tmp_path / f"killed-{number}"
+        assert not run(case, directory, kill), f"{kill}: expected a killed process"
+        assert run(case, directory)
+        assert saved(directory) == whole, kill
+        # only the round that was under way is done again: every client once, at most
+        again = said(directory)
+        assert 0 <= again.count("train") - messages.count("train") <= NUM_CLIENTS, kill
+        assert 0 <= len(again) - len(messages) <= 2 * NUM_CLIENTS, kill
+    print(f"\n{case}: {len(places)} kills, all equal")
