@@ -339,7 +339,7 @@ def test_a_memory_in_flowers_state_is_the_same_after_it_travelled_and_stays_smal
         memory.finish("s", "task", 1, b"the state", b"report", (), (f"work {number}", "key"))
     for kept in (state, pickle.loads(pickle.dumps(state))):
         found = StateMemory(kept)
-        assert found.study("s") == (2**80, b"the state", "fts {}", "")
+        assert (found.num_studies(), found.study("s")) == (1, (2**80, b"the state", "fts {}", ""))
         assert (found.report("s", "task"), found.report("t", "task")) == (b"report", None)
         assert [n for n in range(30) if found.answered("s", f"work {n}") == "key"] == list(range(22, 30))
         assert found.answered("t", "work 29") is None

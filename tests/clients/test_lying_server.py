@@ -217,8 +217,6 @@ def test_an_account_that_cannot_be_read_is_not_replaced_by_an_empty_one(tmp_path
 
 # -- secure sums: keys, the operator's list of peers, and what survives a kill ---------------------------
 
-OPTIONS = {"secure_sums": 2}
-
 
 def sum_task(number, cards, trials=1):
     arrays = {
@@ -232,7 +230,7 @@ def sum_task(number, cards, trials=1):
 
 def sent_names(context, task, study="s"):
     """Return the names of the arrays that an agent sends for a task."""
-    message = packed(make_algorithm("fed-pne", OPTIONS), task, study=study)
+    message = packed(make_algorithm("fed-pne", {"secure_sums": 2}), task, study=study)
     return set(TuningAgent(Objective(), SPACE, context, seed=1).answer(message).arrays)
 
 
@@ -266,6 +264,8 @@ def test_peers_are_keys_by_commas_or_a_file_of_lines(tmp_path):
             Operator.read({"secure_sums": 2, "secure_peers": str(file)}, "none")
     with pytest.raises(ConfigError, match="secure_sums: expected at least 2"):
         Operator.read({"secure_peers": "ab" * 32}, "none")
+    with pytest.raises(ConfigError, match="secure_sums: expected sums of at least 3 agents"):
+        Operator.read({"secure_sums": 3}, "none").admit(make_algorithm("fed-pne", {"secure_sums": 2}))
 
 
 def test_an_agent_with_peers_goes_into_no_sum_with_an_agent_that_the_server_made_up():

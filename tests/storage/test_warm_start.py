@@ -139,3 +139,4 @@ def test_the_command_starts_from_what_a_study_kept(kept, tmp_path):
     assert Study.load(tmp_path / "b").algorithms == ["fts", "random"]
     plan = json.loads((tmp_path / "b" / "simulate.json").read_text())
     assert plan["warm_start"] == str(directory.resolve())
+    assert cli.run([*common, "--algorithm", "random", "--out", str(tmp_path / "c")]) == 2
