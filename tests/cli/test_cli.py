@@ -1,6 +1,7 @@
 """`fbo-flower simulate`, of bundled problems and of functions in files, and `report`: what they leave."""
 
 import io
+import logging
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from flwr.common.logger import log
 from processes import ROOT, python
 from rich.console import Console
 from waiting import LIMIT, wait_until
@@ -319,3 +321,14 @@ def test_a_space_is_read_from_toml(tmp_path):
     two = {"x": Float(0, 1), "kind": Categorical(["a", "b"])}
     more = {"n": Int(1, 4, active_when={"kind": "a"}), "C": Float(1e-3, 10, log=True)}
     assert read_space(tmp_path / "space.toml") == SearchSpace({**two, **more, "size": Ordinal([1, 2, 8])})
+
+
+def test_flowers_warnings_become_lines_and_its_handlers_come_back(capsys):
+    logger = logging.getLogger("flwr")
+    before = (list(logger.handlers), logger.level)
+    with Display(quiet=True):
+        log(logging.INFO, "chatter")
+        log(logging.WARNING, "DEPRECATED FEATURE: old\n\n   more")
+        log(logging.WARNING, "agent %s is [bold]odd[/bold]\nsecond line", 3)
+    assert capsys.readouterr().err == "warning: agent 3 is [bold]odd[/bold]\n"
+    assert (list(logger.handlers), logger.level) == before

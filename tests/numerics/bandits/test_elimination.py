@@ -102,6 +102,27 @@ def test_network_gradients_are_those_of_finite_differences():
         np.testing.assert_allclose(exact, numeric, atol=1e-5)
 
 
+def plain_steps(weights, arms, counts, totals, options):
+    """Gradient steps on the mean squared error over arms, each with its mean reward and its count."""
+    seen = np.flatnonzero(counts)
+    y, n = totals[seen] / counts[seen], counts[seen]
+    for _ in range(options.train_steps):
+        residual = n * (ucb.network(weights, arms[seen], options.width) - y)
+        slope = 2 * residual @ ucb.network_gradients(weights, arms[seen], options.width) / n.sum()
+        weights = weights - options.learning_rate * (slope + options.regulariser / n.sum() * weights)
+    return weights
+
+
+def test_clients_that_are_trained_together_learn_what_each_learns_alone():
+    rng, options, features = setting(0)
+    counts, trained = rng.integers(0, 3, (3, 20)), features.start + 0.1 * rng.standard_normal((3, 22))
+    totals = counts * rng.random((3, 20))
+    found = ucb.neural_train(features, trained, counts, totals)
+    for m, weights in enumerate(found):
+        expected = plain_steps(trained[m], features.arms, counts[m], totals[m], options)
+        np.testing.assert_allclose(weights, expected, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("t", [0, 20])
 def test_the_arm_has_the_largest_mean_of_both_bounds(t):
     rng, options, features = setting(1, mix_until=40, nu_a=2.0, nu_b=3.0)
