@@ -1,6 +1,7 @@
 """What a hostile server can make an agent or a site do: stay inside its space and its role, not for ever."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from fbo_flower.clients.guards import task_schema
 from fbo_flower.clients.model_site import SiteOptions
 from fbo_flower.clients.site import Shipment
 from fbo_flower.clients.site_agent import SiteAgent
+from fbo_flower.errors import WireError
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
 from fbo_flower.wire.flower_records import to_lists
 
@@ -155,6 +157,27 @@ def honest(role):
     return Task(PHASES[role], 1, 0, int(role != "lockbox"), arrays)
 
 
+def send(role, task, site):
+    agent = SiteAgent(site, SiteOptions(), SPACE, node(role=role), seed=7)
+    message = to_lists(sent("rfms", {}, task))
+    (agent.evaluate if task.phase is Phase.EVALUATE else agent.fit)(*message)
+
+
+@pytest.mark.parametrize("role", PHASES)
+def test_a_site_refuses_a_task_without_a_part_or_of_another_shape_or_number(role):
+    site, good = GuardedSite(), honest(role)
+    wrong = [{k: v for k, v in good.arrays.items() if k != name} for name in good.arrays]
+    wrong += [{**good.arrays, name: array[:, 1:]} for name, array in good.arrays.items() if array.ndim == 2]
+    refused = [replace(good, arrays=arrays) for arrays in wrong]
+    refused += [replace(good, num_trials=number) for number in (0, 2) if role != "lockbox"]
+    for task in refused:
+        with pytest.raises(WireError, match=r"point|model|manifest|one trial"):
+            send(role, task, site)
+    assert (site.configs, site.models) == ([], [])
+    send(role, good, site)
+    assert len(site.configs) + len(site.models) == 1
+
+
 @st.composite
 def nearly_honest(draw, role):
     """An honest task in which some parts are those of a random one; some of these are carried out."""
@@ -176,9 +199,7 @@ def test_whatever_a_task_says_a_site_keeps_to_its_space_and_its_role(role):
         site = GuardedSite()
         asked += 1
         with np.errstate(all="ignore"), suppress(Exception):  # Flower answers with an error
-            agent = SiteAgent(site, SiteOptions(), SPACE, node(role=role), seed=7)
-            message = to_lists(sent("rfms", {}, task))
-            (agent.evaluate if task.phase is Phase.EVALUATE else agent.fit)(*message)
+            send(role, task, site)
         assert all(inside(config) for config in site.configs)
         assert len(site.configs) + len(site.models) <= 1
         assert not (site.configs and role != "openbox")
