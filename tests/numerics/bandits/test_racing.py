@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fbo_flower.numerics.bandits import partition
+from fbo_flower.numerics.bandits import partition, racing
 from fbo_flower.numerics.bandits.pulls import Pulls
 from fbo_flower.numerics.bandits.racing import Gathering, RacingOptions, RacingSearch
 
@@ -38,24 +38,71 @@ def begin(budget, server, counts, sums, within):
 PEAKS = np.array([[0.31, 0.62], [0.36, 0.57], [0.3, 0.65]])
 
 
+def plain_choice(search):
+    """Variance of a pull, and the cell with the best upper bound, from nothing but the statistics."""
+    cells, size, own, others = search.cells, search.cells.size, search.own, search.others
+    options, seen = cells.options, own.count > 0
+    degrees = (own.count[seen] - 1).sum()
+    within = own.within[seen].sum()
+    noiseless = within <= 1e-13 * degrees * np.var(own.total[seen] / own.count[seen])
+    variance = 0.0 if noiseless else within / degrees * (1 + 2 / np.sqrt(degrees))
+    if not seen.all():
+        return variance, None
+    n, prior = len(others.mean), np.zeros(size)
+    if variance > 0:
+        differ = np.maximum(others.spread - variance / others.pulls, 0) * (
+            1 + 1 / np.maximum(1, others.number)
+        )
+        error = variance / np.maximum(1e-300, others.pulls * others.number)
+        prior[:n] = np.where(others.number > 0, variance / (differ + error), 0)
+    effective = own.count + prior
+    total = own.total.copy()
+    total[:n] += prior[:n] * others.mean
+    mean = total / effective
+    table = search.bonus
+    if table is None:
+        table = racing.bonuses(cells, mean, variance / effective)
+        table = np.where(table * search.budget < 10 * table[0], 0.0, table)
+    room = cells.leaves() & (cells.depth[:size] < options.max_depth)
+    room &= size + options.arity <= racing.MAX_CELLS
+    bonus = np.where(room, table[cells.depth[:size]], 0.0)
+    z = np.maximum(1, 3 * np.log(np.maximum(1, search.budget / (effective * max(1, size // 2)))))
+    anchored = mean[cells.anchor[:size]] + racing.BORDER_SHARE * bonus
+    bounds = mean + np.sqrt(variance * z / effective) + bonus
+    return variance, int(np.argmax(np.where(bonus > 0, np.maximum(bounds, anchored), bounds)))
+
+
 @pytest.mark.parametrize(("noise", "arity"), [(0.0, 2), (0.1, 4)])
-def test_the_search_ends_at_its_own_peak_also_with_what_is_kept_between_two_questions(noise, arity):
+def test_the_search_takes_the_plain_bounds_and_ends_at_its_own_peak(noise, arity):
+    """Also with what is kept between two questions; and it finds out whether there is noise."""
     server, counts, sums, within = gather(PEAKS, RacingOptions(2, arity), noise)
     search = begin(2500, server, counts[0], sums[0], within[0])
     others = sums[1:].sum(axis=0) / counts[1:].sum(axis=0)
     np.testing.assert_allclose(search.others.mean, others)  # without the client's own pulls
-    rng, first = np.random.default_rng(5), {}
+    rng, compared, values, first = np.random.default_rng(5), 0, [], {}
     while search.left > 0:
-        kept = RacingSearch.from_arrays(search.cells.options, search.arrays())
+        kept = RacingSearch.from_arrays(search.cells.options, search.arrays())  # as between two tasks
+        waiting, size = len(search.waiting), search.cells.size
+        variance, best = plain_choice(search)
+        assert search._noise()[0] == pytest.approx(variance, rel=1e-12, abs=0)
         cell, depth, index, pulls = search.ask()
         assert kept.ask() == (cell, depth, index, pulls)
-        value = cone(partition.centre(depth, [index], 2, arity), PEAKS[0])[0]
+        if not waiting and best is not None and search.cells.size == size:
+            assert cell == best
+            compared += 1
+        elif best is not None and search.cells.size > size:
+            assert search.cells.parent[cell] == best  # the best region was split
+            compared += 1
+        values.append(cone(partition.centre(depth, [index], 2, arity), PEAKS[0])[0])
         first.setdefault(cell, pulls)
-        draws = value + rng.uniform(-noise, noise, pulls)
+        draws = values[-1] + rng.uniform(-noise, noise, pulls)
         search.tell(cell, pulls, draws.sum(), ((draws - draws.mean()) ** 2).sum())
+    assert compared > 20
+    assert search.left == 0
     depth, index, _ = search.best()
     assert np.abs(partition.centre(depth, index, 2, arity) - PEAKS[0]).max() < 0.04
-    assert (set(first.values()) == {1}) == (noise == 0.0), "it finds out whether there is noise"
+    assert np.mean(values[-5:]) > 0.95
+    assert (set(first.values()) == {1}) == (noise == 0.0)
 
 
 def test_sharing_ends_with_its_budget_or_when_clients_drop_out_and_the_search_goes_on():
