@@ -21,7 +21,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -527,6 +527,11 @@ def trial_path(only: list[str] = [*ALGORITHMS], every: bool = False) -> None:  #
             print(f"{times / trials:8.2f} {file} {function}")
 
 
+def hill(config: Mapping[str, Any], centre: int) -> float:
+    """Return a value that is largest at a point of the agent's own."""
+    return -((config["x"] - centre / 20) ** 2) - (config["y"] - 0.3) ** 2
+
+
 def traced(algorithm: str) -> tuple[Counter[tuple[str, str]], int, int]:
     """Return the calls by file and function of 20 agents' steady rounds, their depth, and how many types."""
     from greenlet import getcurrent  # type: ignore[import-untyped]  # it has no types
@@ -557,7 +562,7 @@ def traced(algorithm: str) -> tuple[Counter[tuple[str, str]], int, int]:
 
     sys.setprofile(called)
     try:
-        run(Hill(20, 0), algorithm, {}, LAST, callbacks=[note])
+        run(hill, algorithm, {}, LAST, space=SQUARE, agents=20, callbacks=[note])
     finally:
         sys.setprofile(None)
     return calls, deepest, len(types)
