@@ -42,6 +42,13 @@ def test_the_distribution_is_updated_by_the_losses_that_the_clients_report() -> 
     np.testing.assert_allclose(strategy.state.theta, expected.theta, rtol=1e-9)
 
 
+def test_a_client_gets_the_same_draw_in_whatever_order_clients_are_listed() -> None:
+    strategy, nodes = fedex(seed=3), [str(i) for i in range(12)]
+    first = dict(zip(nodes, strategy.choose(1, nodes), strict=True))
+    assert len({config["learning-rate"] for config in first.values()}) > 1
+    assert dict(zip(nodes[::-1], strategy.choose(1, nodes[::-1]), strict=True)) == first
+
+
 def test_below_the_cutoff_all_clients_get_the_best_configuration() -> None:
     seen: list[tuple[int, str, dict[str, Any]]] = []
     strategy = fedex(cutoff=10.0)
